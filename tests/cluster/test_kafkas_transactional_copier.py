@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.support.clusters import Cluster, Member
 from tests.support.coordinators import (
@@ -53,14 +54,22 @@ PER_KILL = 200
 
 TRANSACTION_TIMEOUT_MS = 5_000
 KILLS = ["transactions", "copier", "group", "leader", "transactions", "copier"]
+SHARED_RECORDS = 1_000
+"""For each of two copiers, which wait for the sessions of killed ones meanwhile."""
+
 SECONDS = 240
 SOURCE, TARGET, GROUP = "inputs", "outputs", "copiers"
 
 
 class Copier(JavaProgram):
-    """Copies partition 0 of SOURCE in transactions, a third of which it aborts by chance."""
+    """Copies SOURCE in transactions, a third of which it aborts by chance.
 
-    def __init__(self, cluster: Cluster, jars: Path, name: str, records: int) -> None:
+    It reads partition 0, or with `subscribes` the partitions that its group assigns to it.
+    """
+
+    def __init__(
+        self, cluster: Cluster, jars: Path, name: str, records: int, *, subscribes: bool = False
+    ) -> None:
         self.name = name
         self._records = records
         super().__init__(
@@ -71,6 +80,7 @@ class Copier(JavaProgram):
                 "--consumer-group", GROUP, "--transaction-size", str(PER_TRANSACTION),
                 "--transaction-timeout", str(TRANSACTION_TIMEOUT_MS),
                 "--enable-random-aborts", "--use-group-metadata",
+                *(["--group-mode"] if subscribes else []),
             ],
             cluster.directory / f"{name}.out",
         )  # fmt: skip
@@ -145,12 +155,18 @@ def kill(target: str, cluster: Cluster, copier: Copier) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("nodes", ["sparkraft", "mixed"])
+@pytest.mark.parametrize(("nodes", "version"), [("sparkraft", 2), ("sparkraft", 0), ("mixed", 2)])
 def test_each_record_is_copied_once(
-    tmp_path: Path, kafka_jars: Path, nodes: Literal["sparkraft", "mixed"]
+    tmp_path: Path, kafka_jars: Path, nodes: Literal["sparkraft", "mixed"], version: int
 ) -> None:
+    """With transaction.version 0, the client adds partitions and keeps its epoch (KIP-890)."""
     records = (len(KILLS) + 1) * PER_KILL
     with Cluster(tmp_path, MEMBERS[nodes], overrides=SETTINGS, jars=kafka_jars) as cluster:
+        if version == 0:
+            kafkas(
+                kafka_jars, "FeatureCommand", "--bootstrap-server", cluster.bootstrap,
+                "downgrade", "--feature", "transaction.version=0",
+            )  # fmt: skip
         wanted = prepare(cluster, kafka_jars, records)
         name = name_coordinated_by(
             cluster, FIRST_COORDINATOR[nodes], "copier", transaction_coordinator
@@ -191,3 +207,36 @@ def check(cluster: Cluster, jars: Path, name: str, wanted: list[str]) -> None:
     )
     offsets = dict(zip(header, row, strict=False))
     assert (offsets["CURRENT-OFFSET"], offsets["LAG"]) == (str(len(wanted)), "0"), offsets
+
+
+@pytest.mark.long
+def test_two_copiers_of_a_group_copy_each_record_once(tmp_path: Path, kafka_jars: Path) -> None:
+    """A copier that has lost a partition must not commit its offsets any more (KIP-447)."""
+    with Cluster(tmp_path, MEMBERS["sparkraft"], overrides=SETTINGS) as cluster:
+        for topic in (SOURCE, TARGET):
+            create_assigned(cluster, topic, [[1, 2, 3], [2, 3, 1]])
+            until_in_sync(cluster, topic, 2, 3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        values = [[f"{index}-{n}" for n in range(SHARED_RECORDS)] for index in range(2)]
+        for index, own in enumerate(values):
+            for value in own:
+                producer.produce(SOURCE, value, partition=index)
+        assert producer.flush(60) == 0
+        copiers = [
+            Copier(cluster, kafka_jars, name, SHARED_RECORDS, subscribes=True)
+            for name in ("first", "second")
+        ]
+        count = 2 * SHARED_RECORDS
+        with RecordReader(cluster.bootstrap, TARGET, 2) as reader, running(*copiers):
+            for number, target in enumerate(("copier", "group", "copier", "transactions")):
+                reader.until_read(number * count // 5 + 1, seconds=SECONDS)
+                kill(target, cluster, copiers[number // 2])
+            reader.until_read(count, seconds=SECONDS)
+            wait_until(
+                lambda: not any(copier.is_running for copier in copiers), "both end", SECONDS
+            )
+            reader.poll(2)
+        assert [copier.exit_code for copier in copiers] == [0, 0], copiers[0].tail()
+        for index, own in enumerate(values):
+            found = [value for _, value in reader.records if value.startswith(f"{index}-")]
+            assert found == own
