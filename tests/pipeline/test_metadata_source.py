@@ -1,5 +1,6 @@
 """Tables of the metadata log in a real Spark, as batch and as stream."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,26 @@ def test_a_stream_continues_after_its_checkpoint(reader, cluster, tmp_path):
     assert sorted(found) == [("stream-1", 0), ("stream-2", 0), ("stream-2", 1)]
 
 
+def test_the_records_of_the_log_have_their_fields(reader, cluster):
+    cluster.create_topic("recorded", partitions=2)
+    rows = reader(metadata="records")
+    found = {row.offset: row for row in rows.collect()}
+    assert list(found) == sorted(found)
+    (topic,) = [
+        row for row in found.values() if row.type == "TOPIC_RECORD" and "recorded" in row.record
+    ]
+    assert json.loads(topic.record)["data"]["name"] == "recorded"
+    assert topic.leaderEpoch >= 1
+    assert topic.timestamp is not None
+    partitions = [found[topic.offset + at] for at in (1, 2)]
+    assert [row.type for row in partitions] == ["PARTITION_RECORD"] * 2
+    assert "LEADER_CHANGE" in {row.type for row in found.values()}
+    assert "NO_OP_RECORD" not in {row.type for row in found.values()}
+    start, end = str(topic.offset + 1), str(topic.offset + 3)
+    part = reader(metadata="records", startingOffsets=start, endingOffsets=end)
+    assert [row.offset for row in part.collect()] == [topic.offset + 1, topic.offset + 2]
+
+
 def created_in(folder: Path):
     import pyarrow.parquet as pq
 
@@ -61,9 +82,10 @@ def created_in(folder: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metadata": "leaders"}, "metadata must be one of elections, isr, partitions"),
+        ({"metadata": "leaders"}, "metadata must be one of elections, isr, partitions, records"),
         ({"metadata": "isr", "startingOffsets": "first"}, "startingOffsets must be earliest or"),
         ({"metadata": "isr", "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
+        ({"metadata": "records", "subscribe": "t"}, "records has no topics to subscribe to"),
         ({"metadata": "isr", "subscribe": "nowhere"}, "topic nowhere, which subscribe names"),
     ],
 )

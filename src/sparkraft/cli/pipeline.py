@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -386,6 +387,46 @@ def _backfill(options: Options, argv: Sequence[str]) -> int:
     return 0
 
 
+def _audit(options: Options, argv: Sequence[str]) -> int:
+    options.value("--bootstrap-server", about="the cluster of the topics", required=True)
+    options.value("--topic", about="topics, separated by commas", required=True)
+    options.value("--master", default="local[*]", about="of Spark (default: local[*])")
+    values = options.parse(argv)
+    _needs_spark()
+    from sparkraft.pipeline import replica_audit
+    from sparkraft.pipeline.options import source_options
+    from sparkraft.pipeline.session import session
+
+    given = {"kafka.bootstrap.servers": values.bootstrap_server, "subscribe": values.topic}
+    with _mistakes("--bootstrap-server"), tempfile.TemporaryDirectory(prefix="sparkraft-") as work:
+        client = source_options(given, streaming=False).client
+        tasks = replica_audit.plan(client, [each.strip() for each in values.topic.split(",")])
+        log = Path(work) / "spark.log"
+        spark = session("audit", master=values.master, work=Path(work) / "work", log=log)
+        try:
+            rows = replica_audit.differences(spark, tasks).orderBy("topic", "partition", "offset")
+            found = rows.limit(_DIFFERENCES_MAX + 1).collect()
+        finally:
+            spark.stop()
+    for row in found[:_DIFFERENCES_MAX]:
+        print(f"{row.topic}-{row.partition} offset {row.offset}: {_replicas_text(row.found)}")
+    if len(found) > _DIFFERENCES_MAX:
+        print(f"and more; the first {_DIFFERENCES_MAX} are shown")
+    replicas = len({(each.topic, each.partition, each.replica) for each in tasks})
+    print(f"{replicas} replicas compared: {'they differ' if found else 'no difference'}")
+    return 1 if found else 0
+
+
+_DIFFERENCES_MAX: Final = 100
+
+
+def _replicas_text(found: Sequence[Any]) -> str:
+    return ", ".join(
+        f"replica {each.replica} {each.problem or f'to {each.last} with {each.checksum:08x}'}"
+        for each in found
+    )
+
+
 def _compact(options: Options, argv: Sequence[str]) -> int:
     from sparkraft.pipeline import upkeep
 
@@ -438,5 +479,6 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] 
         _compact,
         "joins small files of table sinks and deletes old ones, also meanwhile",
     ),
+    "audit": (_audit, "compares all replicas of topics by offset and checksum"),
     "backfill": (_backfill, "processes the records of a past time into tables with keys"),
 }

@@ -12,7 +12,8 @@ protocol itself and hands Spark Arrow batches.
     offsets   which offsets a batch covers and how they are dealt out to tasks (no I/O)
     decode    record batches to Arrow columns with numpy        encode  the inverse
     source    Spark's reader classes        sink   Spark's writer classes
-    partition_history, metadata_rows, metadata_source   tables of the metadata log
+    partition_history, metadata_rows, metadata_records, metadata_source   tables of the metadata log
+    replica_audit   replicas compared
     exactly_once   the transactions of a batch     transactions   their requests
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters

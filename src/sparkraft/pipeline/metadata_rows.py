@@ -83,9 +83,18 @@ _SCHEMAS: Final[Mapping[MetadataTable, list[StructField]]] = {
     ],
 }
 
+_RECORDS: Final = [
+    *_columns("offset", LongType()),
+    *_columns("timestamp", TimestampType()),
+    *_columns("leaderEpoch", IntegerType()),
+    *_columns("type record", StringType()),
+]
+
 
 def table_schema(table: MetadataTable) -> StructType:
     """The columns of a table."""
+    if table is MetadataTable.RECORDS:
+        return StructType(_RECORDS)
     return StructType([*_PLACE, *_SCHEMAS[table]])
 
 

@@ -24,7 +24,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sparkraft.pipeline.fetch import DataLossError
+from sparkraft.pipeline.metadata_records import first_offset, pages_of_rows
 from sparkraft.pipeline.metadata_rows import table_rows, table_schema
+from sparkraft.pipeline.options import MetadataTable
 from sparkraft.pipeline.partition_history import committed_end, connected, read_history
 from sparkraft.pipeline.places import LATEST
 
@@ -65,25 +67,40 @@ def _read(options: MetadataOptions, task: InputPartition) -> Iterator[pa.RecordB
     start, end = task.value
     if start == end:
         return
-    rows = asyncio.run(_rows(options, start, end))
     schema = to_arrow_schema(table_schema(options.table), timezone="UTC")
+    if options.table is MetadataTable.RECORDS:
+        for page in _pages(options, start, end):
+            yield pa.RecordBatch.from_pylist(page, schema=schema)
+        return
+    rows = asyncio.run(_rows(options, start, end))
     for first in range(0, len(rows), _ROWS_MAX):
         yield pa.RecordBatch.from_pylist(rows[first : first + _ROWS_MAX], schema=schema)
+
+
+def _pages(options: MetadataOptions, start: int, end: int) -> Iterator[list[dict[str, Any]]]:
+    first = first_offset(options.client)
+    _check_loss(options, start, first)
+    yield from pages_of_rows(options.client, max(start, first), end)
 
 
 async def _rows(options: MetadataOptions, start: int, end: int) -> list[dict[str, Any]]:
     async with connected(options.client) as cluster:
         history = await read_history(cluster, options.subscription, max(start, 0), end)
-    if 0 <= start < history.first:
-        lost = (
-            f"offset {start} of the metadata log is required, but the log starts at "
-            f"{history.first}: earlier records are in a snapshot. Set failOnDataLoss=false to "
-            "skip them"
-        )
-        if options.fail_on_data_loss:
-            raise DataLossError(lost)
-        log.warning("%s", lost)
+    _check_loss(options, start, history.first)
     return table_rows(options.table, history, max(start, 0))
+
+
+def _check_loss(options: MetadataOptions, start: int, first: int) -> None:
+    # EARLIEST is below every offset: a log that has been cleaned loses nothing then.
+    if not 0 <= start < first:
+        return
+    lost = (
+        f"offset {start} of the metadata log is required, but the log starts at "
+        f"{first}: earlier records are in a snapshot. Set failOnDataLoss=false to skip them"
+    )
+    if options.fail_on_data_loss:
+        raise DataLossError(lost)
+    log.warning("%s", lost)
 
 
 class MetadataBatchReader(DataSourceReader):

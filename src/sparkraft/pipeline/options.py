@@ -99,6 +99,7 @@ class MetadataTable(Enum):
     ELECTIONS = "elections"
     ISR = "isr"
     PARTITIONS = "partitions"
+    RECORDS = "records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +296,8 @@ def metadata_options(options: Mapping[str, str], *, streaming: bool) -> Metadata
     default = LATEST if streaming else EARLIEST
     ending = _log_offset(given, "endingOffsets", {"latest": LATEST}, LATEST)
     named = given.text("subscribe") or given.text("subscribePattern")
+    if named and table is MetadataTable.RECORDS:
+        raise OptionError("metadata = records has no topics to subscribe to: filter its rows")
     return MetadataOptions(
         client=_client_options(given, "sparkraft-source", prefix=given.text("groupIdPrefix")),
         table=table,

@@ -239,6 +239,8 @@ class TopicInfo:
 
     leaders: dict[int, int]
     """Partition → broker id of its leader, -1 without one."""
+    replicas: dict[int, list[int]]
+    """Partition → broker ids."""
     is_internal: bool
 
 
@@ -341,7 +343,10 @@ class Cluster:
                 continue
             check(topic.error_code, f"topic {topic.name}")
             leaders = {each.partition_index: each.leader_id for each in topic.partitions}
-            found[topic.name] = TopicInfo(leaders=leaders, is_internal=topic.is_internal)
+            replicas = {each.partition_index: each.replica_nodes for each in topic.partitions}
+            found[topic.name] = TopicInfo(
+                leaders=leaders, replicas=replicas, is_internal=topic.is_internal
+            )
         self._topics.update(found)
         return found
 
