@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import iceberg_upkeep
+from sparkraft.pipeline import iceberg_upkeep, upkeep
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.iceberg_upkeep import keep_up
 from sparkraft.pipeline.spec import SpecError
@@ -53,6 +53,7 @@ def test_small_files_are_joined_and_stay_for_readers(sink, tmp_path):
     for batch in range(5):
         put(sink, numbers(batch * 10, 10), batch)
     before = sink.loaded().scan()
+    assert upkeep.joinable(iceberg_upkeep.iceberg_files(sink)) == 9
     assert keep_up(sink, target_bytes=TARGET, retain_hours=WEEK) == (10, 1, 0)
     assert keep_up(sink, target_bytes=TARGET, retain_hours=WEEK) == (1, 1, 0)
     assert stored(tmp_path) == numbers(0, 50).to_pylist()

@@ -1,8 +1,10 @@
 """Spark's tasks write a batch into a Delta table; the driver's memory does not grow with it."""
 
+import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from sparkraft.pipeline import sinks, spec
 from tests.support.jvm import java
 
 pytestmark = pytest.mark.spark
+
+log = logging.getLogger(__name__)
 
 FILE = """
 name = "n"
@@ -29,27 +33,33 @@ import resource, sys
 from pathlib import Path
 from sparkraft.pipeline import sinks
 from sparkraft.pipeline.delta import DeltaSink
+from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.session import session
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
-work = Path(sys.argv[1])
+work, kind = Path(sys.argv[1]), sys.argv[2]
 settings = {"spark.driver.memory": "512m"}
 spark = session("gib", master="local[2]", work=work / "w", log=work / "log", settings=settings)
-table = DeltaSink(str(work / "table"), ())
+keys = ("id",) if "keyed" in kind else ()
+table = DeltaSink(str(work / "table"), keys)
+if "iceberg" in kind:
+    table = IcebergSink(str(work / "table"), "ns.t", "fail", {}, keys=keys)
 
-def put(rows, number):
+def put(first, rows, number):
     # Random texts: as large in memory as their length, and without compression on disk.
-    batch = spark.range(0, rows, numPartitions=4).selectExpr(
+    batch = spark.range(first, first + rows, numPartitions=4).selectExpr(
         "id", *(f"hex(randstr(32)) AS t{n}" for n in range(16)))
     name = sinks.BatchOfTable("q", number, separates=False)
-    return sinks._put_files(table, batch, name, print)
+    return (sinks._merge_files if keys else sinks._put_files)(table, batch, name, print)
 
-put(1000, 0)
+put(0, 1000, 0)
 before = peak()
-stored = put(1_000_000, 1)
-print(stored.rows, peak() - before)
+stored = put(0, 1_000_000, 1)
+# With keys, half of the rows of a large batch are replaced.
+again = put(500_000, 1_000_000, 2) if keys else stored
+print(stored.rows, again.rows, peak() - before)
 """
 """A row has 16 texts of 64 characters: 1 KiB."""
 
@@ -122,17 +132,23 @@ def test_a_parquet_batch_that_is_complete_is_not_written_again(spark, tmp_path):
     assert sorted(folder.rglob("*.parquet")) != before
 
 
-@pytest.mark.long  # the test above has the same steps with few rows
-def test_the_driver_does_not_grow_with_a_batch_of_1_gib(tmp_path: Path) -> None:
+@pytest.mark.long  # the tests above have the same steps with few rows
+@pytest.mark.parametrize("kind", ["delta", "delta keyed", "iceberg keyed"])
+def test_the_driver_does_not_grow_with_a_batch_of_1_gib(tmp_path: Path, kind: str) -> None:
     if java() is None:
         pytest.skip("Spark needs Java; no java command was found")
+    started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", GIB_BATCH, str(tmp_path)],
-        capture_output=True, text=True, timeout=900, check=False, env=os.environ,
+        [sys.executable, "-c", GIB_BATCH, str(tmp_path), kind],
+        capture_output=True, text=True, timeout=1200, check=False, env=os.environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    rows, grown_mib = map(int, done.stdout.split()[-2:])
-    assert rows == 1_000_000
-    size = sum(each.stat().st_size for each in (tmp_path / "table").glob("*.parquet"))
+    rows, again, grown_mib = map(int, done.stdout.split()[-3:])
+    seconds = time.monotonic() - started
+    log.info("%s: the driver grew by %d MiB in %.0f s", kind, grown_mib, seconds)
+    assert (rows, again) == (1_000_000, 1_000_000)
+    size = sum(each.stat().st_size for each in (tmp_path / "table").rglob("*.parquet"))
     assert size > 0.5 * (1 << 30), "the batch is smaller than it should be"
     assert grown_mib <= 200
+    if kind == "delta keyed":
+        assert DeltaTable(str(tmp_path / "table")).count() == 1_500_000

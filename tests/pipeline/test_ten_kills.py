@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.pipeline.iceberg import IcebergSink
 from tests.pipeline.test_fetch_and_produce import fill
 from tests.support.ports import wait_until
 
@@ -47,6 +48,24 @@ path = "table"
 kind = "function"
 function = "hold.py:hold"
 """
+
+KEYED = (
+    PIPELINE.replace(
+        "crc32(value) AS crc", "crc32(value) AS crc, offset % 300 AS slot, offset AS version"
+    ).replace(
+        'path = "table"', 'path = "table"\nkeys = ["partition", "slot"]\norder_by = "version"', 1
+    )
+    + """
+[[sink]]
+kind = "iceberg"
+path = "warehouse"
+table = "ns.t"
+keys = ["partition", "slot"]
+order_by = "version"
+partition_by = ["partition"]
+"""
+)
+"""A batch has many keys twice, and replaces rows of earlier ones."""
 
 HOLD = """
 import signal
@@ -184,6 +203,29 @@ def planned_batches(folder):
     ],
 )
 def test_every_offset_is_in_the_table_once(application, cluster, moments, seed):
+    topic = kill_and_finish(application, cluster, moments, seed)
+    rows = table_of(application.folder).to_pyarrow_table().select(["partition", "offset"])
+    found = sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    ends = cluster.group_offsets(topic)
+    assert found == sorted((p, o) for (_, p), end in ends.items() for o in range(end))
+
+
+@pytest.mark.long  # test_table_kills kills committers without Spark, and stays in ./test
+def test_tables_with_keys_have_the_last_row_of_each_key(application, cluster):
+    (application.folder / "pipeline.toml").write_text(KEYED)
+    moments = {"between commits": 2, "at work": 2, "after start": 1}
+    topic = kill_and_finish(application, cluster, moments, 20130202)
+    ends = cluster.group_offsets(topic)
+    last = {(p, o % 300): o for (_, p), end in ends.items() for o in range(end)}
+    expected = sorted((partition, slot, offset) for (partition, slot), offset in last.items())
+    iceberg = IcebergSink(str(application.folder / "warehouse"), "ns.t", "fail", {}).loaded()
+    for rows in (table_of(application.folder).to_pyarrow_table(), iceberg.scan().to_arrow()):
+        columns = rows.select(["partition", "slot", "offset"]).columns
+        assert sorted(zip(*(each.to_pylist() for each in columns), strict=True)) == expected
+
+
+def kill_and_finish(application, cluster, moments, seed):
+    """Kill the application at each of the moments, and let it finish; return the topic."""
     dice = random.Random(seed)
     plan = [moment for moment, count in moments.items() for _ in range(count)]
     dice.shuffle(plan)
@@ -207,8 +249,5 @@ def test_every_offset_is_in_the_table_once(application, cluster, moments, seed):
     assert len(replayed) == moments["between commits"]
     for batch in replayed:
         assert batch in committed_batches(application.folder)
-    rows = table_of(application.folder).to_pyarrow_table().select(["partition", "offset"])
-    found = sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-    ends = cluster.group_offsets(topic)
-    assert sum(ends.values()) == records
-    assert found == sorted((p, o) for (_, p), end in ends.items() for o in range(end))
+    assert sum(cluster.group_offsets(topic).values()) == records
+    return topic

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sparkraft.cli import main as cli
+from sparkraft.pipeline import upkeep
 from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.upkeep import keep_up
@@ -100,6 +102,34 @@ def test_batches_that_are_written_meanwhile_are_stored_once(tmp_path, keys):
     twice = range(5, batches * 5)
     expected = range(-10, batches * 5 + 5)
     assert found == (list(expected) if keys else sorted([*expected, *twice]))
+
+
+def test_a_pipeline_compacts_a_table_with_many_small_files(tmp_path, caplog):
+    sink = DeltaSink(str(tmp_path / "t"), (), partition_by=("name",))
+    policy = upkeep.CompactionPolicy(
+        "t",
+        4,
+        partial(upkeep.delta_files, sink.path),
+        partial(keep_up, sink.path, retain_hours=WEEK),
+    )
+
+    def batches(first, count):
+        for batch in range(first, first + count):
+            put(sink, pa.table({"id": [batch, batch], "name": ["a", "b"]}), batch, tasks=1)
+            policy.after_batch()
+            if policy._thread:
+                policy._thread.join()
+        return len(DeltaTable(sink.path).file_uris())
+
+    assert batches(0, 10) == 20
+    assert batches(10, 1) == 2  # of two partitions
+    assert batches(11, 9) == 20
+    assert len(stored(sink.path)) == 40
+    policy._files = lambda: 1 / 0
+    batches(20, 1)
+    assert "t could not be compacted" in caplog.text
+    large = [("a", upkeep.TARGET_BYTES), ("a", 1), ("b", 1)]
+    assert (upkeep.joinable(large), upkeep.joinable([*large, ("b", 5), ("b", 5)])) == (0, 2)
 
 
 def test_mistakes_are_named(tmp_path):

@@ -77,6 +77,13 @@ def keep_up(sink: IcebergSink, *, target_bytes: int, retain_hours: int) -> Upkee
     return Upkeep(before, _count(table), _delete_old(table, oldest))
 
 
+def iceberg_files(sink: IcebergSink) -> list[tuple[Any, int]]:
+    """Partition and size of each file of a table; none if there is no table."""
+    table = sink.loaded()
+    found = [] if table is None else table.scan().plan_files()
+    return [(str(each.file.partition), each.file.file_size_in_bytes) for each in found]
+
+
 def _count(table: Any) -> int:
     return sum(1 for _ in table.scan().plan_files())
 

@@ -18,10 +18,11 @@ Dead letters of a batch are written after its sinks, and before Spark marks the 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.pipeline import json_values
+from sparkraft.pipeline import iceberg_upkeep, json_values, upkeep
 from sparkraft.pipeline.dead_letters import (
     TASK_PUT,
     BatchName,
@@ -222,11 +223,37 @@ def _query_id(batch: DataFrame) -> str:
 
 def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
     table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by, sink.order_by)
-    return _table(table, sink.path, sink, pipeline)
+    policy = upkeep.CompactionPolicy(
+        sink.path,
+        sink.compact_at,
+        partial(upkeep.delta_files, sink.path),
+        partial(upkeep.keep_up, sink.path, retain_hours=upkeep.RETAIN_HOURS),
+    )
+    return _compacting(_table(table, sink.path, sink, pipeline), policy)
 
 
 def _iceberg(sink: Sink, pipeline: Pipeline) -> BatchSink:
-    return _table(iceberg_sink(sink), sink.table, sink, pipeline)
+    other = iceberg_sink(sink)
+    policy = upkeep.CompactionPolicy(
+        sink.table,
+        sink.compact_at,
+        partial(iceberg_upkeep.iceberg_files, other),
+        partial(
+            iceberg_upkeep.keep_up,
+            other,
+            target_bytes=upkeep.TARGET_BYTES,
+            retain_hours=upkeep.RETAIN_HOURS,
+        ),
+    )
+    return _compacting(_table(iceberg_sink(sink), sink.table, sink, pipeline), policy)
+
+
+def _compacting(write: BatchSink, policy: upkeep.CompactionPolicy) -> BatchSink:
+    def write_and_look(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+        policy.after_batch()
+
+    return write_and_look
 
 
 def iceberg_sink(sink: Sink) -> IcebergSink:

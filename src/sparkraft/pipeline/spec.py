@@ -142,6 +142,7 @@ class Sink:
     keys: tuple[str, ...] = ()
     order_by: str = ""
     partition_by: tuple[str, ...] = ()
+    compact_at: int = 0
     topic: str = ""
     delivery: str = "at_least_once"
     function: str = ""
@@ -220,7 +221,9 @@ _TOP: Final = frozenset(
         "test",
     }
 )
-_TABLE_FIELDS: Final = frozenset({"keys", "order_by", "partition_by", "schema_changes", "on_error"})
+_TABLE_FIELDS: Final = frozenset(
+    {"keys", "order_by", "partition_by", "compact_at", "schema_changes", "on_error"}
+)
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "keys", "options", "delivery"}),
     "delta": _TABLE_FIELDS | {"path"},
@@ -438,6 +441,7 @@ def _destination(
         keys=keys,
         order_by=_order_by(given, keys, where),
         partition_by=parts,
+        compact_at=_number(given, "compact_at", where),
         topic=given.get("topic", ""),
         delivery=_one_of(given, "delivery", _DELIVERIES, _DELIVERIES[0]),
         function=given.get("function", ""),
@@ -464,6 +468,13 @@ def _columns(given: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]
     if isinstance(columns, str) or not all(isinstance(each, str) for each in columns):
         raise SpecError(f'{name} of {where} must be a list of columns, such as ["origin"]')
     return tuple(columns)
+
+
+def _number(given: Mapping[str, Any], name: str, where: str) -> int:
+    found = given.get(name, 0)
+    if type(found) is not int or found < 0:
+        raise SpecError(f"{name} of {where} must be a number of at least 0, not {found!r}")
+    return found
 
 
 def _order_by(given: Mapping[str, Any], keys: Sequence[str], where: str) -> str:

@@ -8,13 +8,20 @@ tasks are younger than `RETAIN_HOURS_MIN`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from deltalake import DeltaTable
+
+log = logging.getLogger(__name__)
 
 TARGET_BYTES: Final = 128 << 20
 """Size of compacted files; those of at least this size stay as they are."""
@@ -54,6 +61,72 @@ def keep_up(path: str, *, target_bytes: int = TARGET_BYTES, retain_hours: int) -
         retention_hours=retain_hours, dry_run=False, enforce_retention_duration=False, full=True
     )
     return Upkeep(before, after, len(deleted))
+
+
+class CompactionPolicy:
+    """Compacts a table beside its pipeline when it has many small files.
+
+    A compaction runs in a thread, one at a time. Its errors are logged, and never fail a batch; a
+    process that ends waits for it.
+
+    Args:
+        name: of the table, in the log.
+        limit: small files that can be joined; 0 for never.
+        files: partition and size of each file.
+        keep_up: compacts the table.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        files: Callable[[], Iterable[tuple[Any, int]]],
+        keep_up: Callable[[], Upkeep],
+    ) -> None:
+        self._name = name
+        self._limit = limit
+        self._files = files
+        self._keep_up = keep_up
+        self._batches = 0
+        self._thread: threading.Thread | None = None
+
+    def after_batch(self) -> None:
+        """Start a compaction if one is due; looked at in every `_BATCHES_PER_LOOK` batches."""
+        is_due = self._batches % _BATCHES_PER_LOOK == 0
+        self._batches += 1
+        if not self._limit or not is_due or (self._thread and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._run, name=f"compaction of {self._name}")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            if joinable(self._files()) >= self._limit:
+                done = self._keep_up()
+                log.info("%s: %d files became %d", self._name, done.before, done.after)
+        except Exception:
+            log.warning("%s could not be compacted", self._name, exc_info=True)
+
+
+_BATCHES_PER_LOOK: Final = 10
+"""A look reads the table's log."""
+
+
+def joinable(files: Iterable[tuple[Any, int]]) -> int:
+    """How many files fewer there may be if the small ones of each partition were joined."""
+    small = Counter(partition for partition, size in files if size < TARGET_BYTES // 2)
+    return sum(count - 1 for count in small.values())
+
+
+def delta_files(path: str) -> list[tuple[Any, int]]:
+    """Partition and size of each file of a Delta table; none if there is no table."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(path):
+        return []
+    actions = pa.table(DeltaTable(path).get_add_actions(flatten=False)).to_pylist()
+    return [(str(each.get("partition")), each["size_bytes"]) for each in actions]
 
 
 def check_retention(hours: int) -> None:
