@@ -340,8 +340,7 @@ def test_a_controller_is_healthy_unless_it_is_long_out_of_touch(met, leaderless_
         leader_and_epoch=SimpleNamespace(leader_id=None, epoch=7),
         lost_directory_text=None,
     )
-    node = SimpleNamespace(
-        raft=raft, failure=None, broker=None, config=SimpleNamespace(node_id=101)
-    )
+    config = SimpleNamespace(node_id=101, is_zookeeper=False)
+    node = SimpleNamespace(raft=raft, failure=None, broker=None, config=config)
     found = health_of(node)
     assert (found["healthy"], found["quorumLeader"]) == (healthy, None)

@@ -1,4 +1,7 @@
-"""Whether a node is healthy: it serves, and it has been in touch with the quorum's leader."""
+"""Whether a node is healthy: it serves, and it has been in touch with the quorum's leader.
+
+In ZooKeeper mode: it serves, and its session has not expired.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,8 @@ LEADERLESS_MS_MAX = 1_000
 
 def health_of(node: "NodeStatus") -> dict[str, Any]:
     """Return the body of /health: the verdict and its reasons."""
+    if node.config.is_zookeeper:
+        return _health_in_zookeeper_mode(node)
     leader, epoch, leaderless_ms, in_touch = -1, -1, 0, False
     warning = None
     if node.raft is not None:
@@ -36,4 +41,21 @@ def health_of(node: "NodeStatus") -> dict[str, Any]:
         "quorumLeaderlessMs": leaderless_ms,
         # The node serves, and restarting it would not help: no reason for a 503.
         "warnings": [] if warning is None else [warning],
+    }
+
+
+def _health_in_zookeeper_mode(node: "NodeStatus") -> dict[str, Any]:
+    status, broker = node.zookeeper, node.broker
+    state = "STARTING" if broker is None else broker.lifecycle.state.name
+    serving = node.failure is None and state == "RUNNING"
+    controller = -1 if status is None else status.controller_id
+    return {
+        "healthy": serving and status is not None and status.session.is_valid,
+        "serving": serving,
+        "nodeId": node.config.node_id,
+        "state": state,
+        "zookeeperConnected": status is not None and status.session.is_connected,
+        "controller": controller if controller >= 0 else None,
+        "isController": status is not None and status.controller.is_active,
+        "warnings": [],
     }

@@ -30,6 +30,7 @@ from sparkraft.server.kafka_metrics import controller_metrics, kafka_metrics
 from sparkraft.server.loop_monitor import LAG_MS_BUCKETS, LONG_PIECE_MS
 from sparkraft.server.partition_metrics import PARTITIONS_MAX, partition_metrics
 from sparkraft.server.replication_metrics import replication_metrics
+from sparkraft.server.zookeeper_metrics import zookeeper_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,6 +123,8 @@ class _NodeCollector:
         if services is not None:
             yield from self._controller_metrics(services.controller)
             yield from controller_metrics(services.controller, services.image, services.raft)
+        if self._node.zookeeper is not None:
+            yield from zookeeper_metrics(self._node.zookeeper)
         if self._node.channel is not None:
             waiting = self._node.channel.waiting
             yield _gauge(

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sparkraft.server.http import HttpServer
     from sparkraft.server.network.connection_rate import ConnectionRates
     from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.zookeeper.status import ZooKeeperStatus
     from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,11 @@ class Node:
     def listeners(self) -> list[Listener]:
         """In the order of `listeners`, once bound."""
         return self._listeners.all
+
+    @property
+    def zookeeper(self) -> "ZooKeeperStatus | None":
+        """The parts of ZooKeeper mode, for observers; None in KRaft mode."""
+        return None
 
     @property
     def ports(self) -> dict[str, int]:

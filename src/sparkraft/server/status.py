@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.listener import Listener
     from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.zookeeper.status import ZooKeeperStatus
     from sparkraft.storage.log_manager import LogManager
 
 
@@ -83,6 +84,10 @@ class NodeStatus(Protocol):
     def raft(self) -> "RaftDriver | None": ...
     @property
     def controller_services(self) -> "ControllerServices | None": ...
+    @property
+    def zookeeper(self) -> "ZooKeeperStatus | None":
+        """None in KRaft mode, and before the node has opened its session."""
+
     @property
     def channel(self) -> "ControllerChannel | None": ...
     @property

@@ -46,6 +46,7 @@ from sparkraft.server.zookeeper.registration import (
     has_acls,
 )
 from sparkraft.server.zookeeper.session import EnsembleSession
+from sparkraft.server.zookeeper.status import ZooKeeperStatus
 from sparkraft.server.zookeeper_config import metadata_level
 from sparkraft.zookeeper.errors import ZooKeeperError
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
@@ -86,6 +87,13 @@ class ZooKeeperNode(Node):
     def is_controller(self) -> bool:
         """Whether it is the controller of the cluster, as far as it knows."""
         return self._own is not None and self._own.controller.is_active
+
+    @property
+    def zookeeper(self) -> ZooKeeperStatus | None:
+        """For observers; None before the controller is made."""
+        if self._own is None:
+            return None
+        return ZooKeeperStatus(self._session, self._own.controller, self._known.id)
 
     @property
     def session_id(self) -> int:

@@ -5,6 +5,8 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.producer import Producer
 from sparkraft.client.values import NewTopic
+from sparkraft.server.health import health_of
+from sparkraft.server.metrics import families
 from sparkraft.zookeeper.requests import Delete
 from tests.server.harness import run, until
 from tests.zookeeper.broker.nodes import Nodes, nodes_in
@@ -99,3 +101,41 @@ def test_an_operator_deletes_the_controller_and_an_expired_one_resigns(tmp_path)
             await produce(nodes, "t", 2)
 
     run(test())
+
+
+def test_health_and_metrics_show_the_controller_and_the_session(tmp_path):
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1, 2)
+            await create(nodes, "t", 2, 1)
+            health = health_of(nodes[1])
+            assert (health["healthy"], health["isController"]) == (True, True)
+            assert (health["zookeeperConnected"], health["controller"]) == (True, 1)
+            assert health_of(nodes[2])["isController"] is False
+            shown = values_of_metrics(nodes[1])
+            prefix = "kafka_controller_kafkacontroller_"
+            assert shown[f"{prefix}activecontrollercount"] == 1
+            assert shown[f"{prefix}activebrokercount"] == 2
+            assert shown[f"{prefix}globaltopiccount"] == 1
+            assert shown[f"{prefix}globalpartitioncount"] == 2
+            assert shown[f"{prefix}offlinepartitionscount"] == 0
+            prefix = "kafka_controller_controllerstats_"
+            assert shown[f"{prefix}topicchangerateandtimems_total"] >= 1
+            prefix = "kafka_controller_controllerchannelmanager_"
+            await until(lambda: values_of_metrics(nodes[1])[f"{prefix}totalqueuesize"] == 0)
+            assert shown[f"{prefix}requestrateandqueuetimems_total"] >= 1
+            other = values_of_metrics(nodes[2])
+            assert other["kafka_controller_kafkacontroller_activecontrollercount"] == 0
+            # Without a connection the session is valid for its timeout.
+            nodes.ensemble.lose_leader()
+            await until(lambda: not health_of(nodes[1])["zookeeperConnected"])
+            assert health_of(nodes[1])["healthy"]
+            nodes.ensemble.elect_leader()
+            await until(lambda: health_of(nodes[1])["zookeeperConnected"])
+
+    run(test())
+
+
+def values_of_metrics(node) -> dict[str, float]:
+    """The last value of each sample."""
+    return {each.name: each.value for family in families(node) for each in family.samples}

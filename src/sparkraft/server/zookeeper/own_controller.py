@@ -27,6 +27,7 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.mutation_quotas import MutationQuotas
 from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
 from sparkraft.server.config_pieces import ConfigPieces
+from sparkraft.server.controller.driver import DurationStat
 from sparkraft.server.controller.submission import set_error
 from sparkraft.server.zookeeper import controller_api
 from sparkraft.server.zookeeper.config_changes import ConfigChanges
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from sparkraft.server.zookeeper.images import ZooKeeperImages
     from sparkraft.server.zookeeper.session import EnsembleSession
     from sparkraft.tls.dialing import Connect
+    from sparkraft.zookeeper.controller.context import ControllerContext
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,9 @@ BALANCE_MS_FIRST = 5_000
 """From a failover to the first check for preferred leaders, as in Kafka."""
 
 UNCLEAN = "unclean.leader.election.enable"
+
+IDLE = "Idle"
+"""State of events without a timer, and between events."""
 
 NOT_ACTIVE = 0
 """Epoch while another node is the controller."""
@@ -85,6 +90,8 @@ class OwnController:
     Attributes:
         task: runs the core.
         channels: to the brokers, while this node is the controller.
+        queue_times: how long events waited.
+        state_times: how long events took, by the name of their state.
     """
 
     def __init__(  # noqa: PLR0913 (every collaborator, by name)
@@ -119,6 +126,8 @@ class OwnController:
         self._spawn = spawn
         self._running: asyncio.Task[Any] | None = None
         self._balancing: asyncio.Task[Any] | None = None
+        self.queue_times = DurationStat()
+        self.state_times: dict[str, DurationStat] = {}
         self._epoch = NOT_ACTIVE
         """Of the controller that this node is, as of the last event."""
         protocol = parse_protocol_version(config.text("inter.broker.protocol.version"))
@@ -165,6 +174,21 @@ class OwnController:
     def is_active(self) -> bool:
         """Whether this node is the controller, as far as it knows."""
         return self.task.is_active
+
+    @property
+    def context(self) -> "ControllerContext":
+        """The cluster as the controller sees it; empty while this node is not the controller."""
+        return self._active.context
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the state of the running event."""
+        return self.task.controller.state
+
+    @property
+    def elections(self) -> "Mapping[str, int]":
+        """How many elections of each kind it has decided."""
+        return self._active.journal.elections.counts
 
     @property
     def image(self) -> "ClusterImage":
@@ -266,8 +290,10 @@ class OwnController:
         self.channels.send(requests)
 
     def _on_handled(self, state: str, queued_ms: int, took_ms: int) -> None:
-        """Follow a change of the role, and of the brokers."""
-        del state, queued_ms, took_ms
+        """Count the event; follow a change of the role, and of the brokers."""
+        self.queue_times.add(queued_ms)
+        if state != IDLE:
+            self.state_times.setdefault(state, DurationStat()).add(took_ms)
         context = self._active.context
         self.channels.retain(context.brokers)
         epoch = context.epoch if self.is_active else NOT_ACTIVE

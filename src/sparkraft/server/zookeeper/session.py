@@ -34,6 +34,7 @@ class EnsembleSession:
     Attributes:
         client: of the newest session.
         previous_session_id: of the session before; 0 if there was none.
+        expired: how many sessions have expired.
     """
 
     def __init__(self, config: "NodeConfig", env: "Env") -> None:
@@ -51,11 +52,23 @@ class EnsembleSession:
         self._expired = asyncio.Event()
         self.client = self._new_client(self._ensemble)
         self.previous_session_id = 0
+        self.expired = 0
+        self._lost_ms: int | None = None
+        """When the connection was lost; None while there is one."""
 
     @property
     def is_connected(self) -> bool:
         """Whether the session has a connection."""
         return self.client.state is State.CONNECTED
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the session certainly has not expired: it lasts without a connection, too."""
+        if self.is_connected:
+            return True
+        if self._lost_ms is None or self.client.state is not State.CONNECTING:
+            return False
+        return self._env.clock.mono_ms() - self._lost_ms < self.client.timeout_ms
 
     def add_watcher(self, watcher: "Callable[[WatchEvent], None]") -> None:
         """Call `watcher` with each watch event; it must not block."""
@@ -139,5 +152,10 @@ class EnsembleSession:
             watcher(event)
 
     def _on_state(self, state: State) -> None:
+        if state is State.CONNECTED:
+            self._lost_ms = None
+        elif self._lost_ms is None:
+            self._lost_ms = self._env.clock.mono_ms()
         if state is State.EXPIRED:
+            self.expired += 1
             self._expired.set()
