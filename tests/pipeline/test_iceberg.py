@@ -7,6 +7,7 @@ import pytest
 import requests
 from pyiceberg import exceptions
 from pyiceberg.catalog import load_catalog
+from pyiceberg.types import LongType
 from sqlalchemy.exc import OperationalError
 
 from sparkraft.pipeline import sinks, spec
@@ -16,8 +17,8 @@ from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import Written
 from sparkraft.pipeline.table_merge import run_here
 from tests.pipeline.test_table_files import numbers, put, run_task
+from tests.pipeline.test_table_merge import merge_of, upsert
 from tests.pipeline.test_table_merge import numbers as texts
-from tests.pipeline.test_table_merge import upsert
 
 ROWS = pa.table(
     {
@@ -282,3 +283,35 @@ def test_a_commit_whose_answer_is_lost_is_made_once(tmp_path, keys, lost, monkey
         write(sink, texts([number + 1], "b"), number)
     monkeypatch.undo()
     assert [row["id"] for row in stored(tmp_path)] == [1, 2, 3]
+
+
+def test_columns_that_the_batch_lacks_keep_their_values_in_replaced_rows(tmp_path):
+    def made(changes):
+        return IcebergSink(str(tmp_path / "wh"), "ns.t", changes, {}, keys=("id",))
+
+    upsert(made("fail"), texts(range(4), "a"), 0)
+    upsert(made("add"), pa.table({"id": [3, 1, 9], "s": [{"x": 1}] * 3}), 1)
+    nested = pa.table({"id": [1], "s": [{"x": 2, "y": "new"}]})
+    upsert(made("add"), nested, 2)
+    upsert(made("ignore"), pa.table({"id": [3], "z": [1], "name": ["b3"]}), 3)
+    found = [(row["id"], row["name"], row["s"]) for row in stored(tmp_path)]
+    assert found == [
+        (0, "a0", None),
+        (1, "a1", {"x": 2, "y": "new"}),
+        (2, "a2", None),
+        (3, "b3", {"x": 1, "y": None}),
+        (9, None, {"x": 1, "y": None}),
+    ]
+    with pytest.raises(SpecError, match="returns no column"):
+        upsert(made("fail"), texts([1], "c"), 4)
+
+
+def test_a_column_that_another_writer_adds_stops_a_batch_with_keys(tmp_path):
+    sink = keyed(tmp_path)
+    upsert(sink, texts([1], "a"), 0)
+    merge = merge_of(sink, texts([1], "b"), 1)
+    with table_of(tmp_path).update_schema() as update:
+        update.add_column("more", LongType())
+    with pytest.raises(SpecError, match="another writer changed the table's columns meanwhile"):
+        sink.merge(merge, "q", 1)
+    assert names_of(tmp_path) == {1: "a1"}

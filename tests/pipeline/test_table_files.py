@@ -1,13 +1,7 @@
 """Tasks write files of a Delta table, and the driver commits each batch once."""
 
 import json
-import os
-import random
-import subprocess
-import sys
-import time
 from datetime import date
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,8 +11,6 @@ from sparkraft.pipeline import table_files
 from sparkraft.pipeline.delta import DeltaSink, Stored
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import TableFile, Written
-
-KILLS = 50
 
 
 def reports_of(task, rows):
@@ -178,42 +170,3 @@ def test_a_table_with_constraints_is_written_by_the_driver(tmp_path):
     DeltaTable(sink.path).alter.add_constraint({"positive": "id >= 0"})
     assert not sink.takes_files
     assert not DeltaSink(sink.path, ("id",)).takes_files
-
-
-COMMITTER = """
-import sys
-import pyarrow as pa
-from tests.pipeline.test_table_files import put, numbers
-from sparkraft.pipeline.delta import DeltaSink
-sink = DeltaSink(sys.argv[1], ())
-print("ready", flush=True)
-for batch in range(int(sys.argv[2])):
-    if not sink.has("q", batch):
-        put(sink, numbers(batch * 10, 10), batch)
-print("done", flush=True)
-"""
-
-
-@pytest.mark.long  # the tests above have each step, and stay in ./test
-def test_a_killed_committer_adds_each_batch_once(tmp_path: Path) -> None:
-    """Kill it 50 times at moments by seed; each restart repeats the batches without a commit."""
-    dice = random.Random(25)
-    batches, kills, started = 400, 0, 0
-    while True:
-        committer = subprocess.Popen(
-            [sys.executable, "-c", COMMITTER, str(tmp_path / "t"), str(batches)],
-            stdout=subprocess.PIPE, text=True, env=os.environ,
-        )  # fmt: skip
-        started += 1
-        assert committer.stdout is not None
-        assert committer.stdout.readline() == "ready\n"
-        if kills < KILLS:
-            time.sleep(dice.uniform(0, 0.3))
-            committer.kill()
-            kills += committer.wait() < 0
-            committer.stdout.close()
-            continue
-        assert committer.communicate()[0] == "done\n"
-        break
-    assert (kills, started) == (KILLS, KILLS + 1)
-    assert [row["id"] for row in stored(tmp_path / "t")] == list(range(batches * 10))

@@ -260,8 +260,12 @@ def test_large_keys_and_files_are_read_in_parts(sink, monkeypatch):
 def test_tables_whose_rows_are_not_just_in_files_are_merged_by_the_library(tmp_path):
     path = str(tmp_path / "t")
     write_deltalake(path, numbers([1], "a"), configuration={"delta.enableChangeDataFeed": "true"})
-    assert not DeltaSink(path, ("id",)).takes_files
+    sink = DeltaSink(path, ("id",), order_by="offset")
+    assert not sink.takes_files
     assert DeltaSink(path, ()).takes_files
+    columns = {"id": [1, 2, 1], "name": ["x", "b2", "b1"], "offset": [1, 2, 3]}
+    assert sink.write(pa.table(columns), "q", 0) == Stored(rows=2)
+    assert stored(path) == [{"id": 1, "name": "b1"}, {"id": 2, "name": "b2"}]
     assert DeltaSink(str(tmp_path / "none"), ("id",)).takes_files
 
 

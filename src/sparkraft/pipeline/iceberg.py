@@ -232,17 +232,21 @@ class IcebergSink:
     def _create(self, schema: pa.Schema) -> Any:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        catalog = self._catalog_of()
-        catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
         check_partitioning(self.name, schema, self.partition_by)
-        try:
+        catalog = self._catalog_of()
+
+        def create() -> None:
+            if self.loaded() is not None:
+                return
+            catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
             with catalog.create_table_transaction(self.table, nullable(schema)) as transaction:
                 if self.partition_by:
                     with transaction.update_spec() as update:
                         for name in self.partition_by:
                             update.add_identity(name)
-        except TableAlreadyExistsError:
-            pass
+
+        errors = (*retried_errors(), TableAlreadyExistsError)
+        commit_with_retries(create, errors, self.name)
         return self.loaded()
 
     def _parts(self, table: Any, schema: pa.Schema) -> tuple[str, ...]:
