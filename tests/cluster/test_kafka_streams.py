@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.clusters import Cluster, Member
+from tests.support.clusters import Cluster, Kind, Member
 from tests.support.coordinators import group_coordinator
 from tests.support.java_programs import JavaProgram, running
 from tests.support.kafka_jars import kafka_applications_jars_or_reason
@@ -111,9 +111,11 @@ def lines_written(cluster: Cluster, *, rate: int) -> Iterator[LineWriter]:
 
 
 @contextmanager
-def cluster_of_three(directory: Path) -> Iterator[Cluster]:
-    members = [Member(1), Member(2), Member(3)]
-    with Cluster(directory, members, overrides=SETTINGS) as cluster:
+def cluster_of_three(
+    directory: Path, third: Kind = "sparkraft", jars: Path | None = None
+) -> Iterator[Cluster]:
+    members = [Member(1), Member(2), Member(3, third)]
+    with Cluster(directory, members, overrides=SETTINGS, jars=jars) as cluster:
         for topic in (LINES, COUNTS):
             cluster.create_topic(topic, partitions=PARTITIONS, replicas=3)
             until_in_sync(cluster, topic, PARTITIONS, 3)
@@ -180,10 +182,12 @@ def test_a_killed_word_count_is_exact(tmp_path: Path, word_count: list[str]) -> 
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("third", ["sparkraft", "kafka"])
 def test_two_instances_count_exactly_under_many_kills(
-    tmp_path: Path, word_count: list[str]
+    tmp_path: Path, word_count: list[str], kafka_jars: Path, third: Kind
 ) -> None:
-    with cluster_of_three(tmp_path) as cluster:
+    """The third node may be one of Apache Kafka."""
+    with cluster_of_three(tmp_path, third, kafka_jars) as cluster:
         instances = [instance(word_count, cluster, name) for name in ("first", "second")]
         with (
             RecordReader(cluster.bootstrap, COUNTS, PARTITIONS) as reader,
