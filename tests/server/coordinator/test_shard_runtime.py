@@ -104,14 +104,16 @@ class Sender:
         return await asyncio.shield(self.result)
 
 
-def runtime_on(host: FakeHost, sender: Sender) -> ShardRuntime[WordShard, str]:
+def runtime_on(
+    host: FakeHost, sender: Sender, *, write_timeout_ms: int = 60_000
+) -> ShardRuntime[WordShard, str]:
     spec = ShardSpec(
         topic="words",
         new_shard=lambda _epoch: WordShard(),
         encode=lambda word: (b"word", word.encode()),
         decode=lambda _, value: None if value is None else value.decode(),
         translate_error=lambda error: error,
-        write_timeout_ms=60_000,
+        write_timeout_ms=write_timeout_ms,
         compression=0,
         executors={SendMarker: sender.send},
     )
@@ -227,5 +229,35 @@ def test_a_shard_sees_each_change_of_metadata_while_it_serves() -> None:
         runtime.start()
         runtime.on_image(delta)
         assert runtime.shard.events == [frozenset()]
+
+    asyncio.run(test())
+
+
+def test_clients_look_for_another_coordinator_when_a_write_is_not_committed_in_time() -> None:
+    def reject(_shard: WordShard, _now: Instant) -> Decision[str, int]:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def rejection(runtime: ShardRuntime[WordShard, str]) -> ErrorCode:
+        with pytest.raises(KafkaError) as rejected:
+            runtime.execute_write(reject)
+        return rejected.value.code
+
+    async def test() -> None:
+        host = new_host()
+        runtime = runtime_on(host, Sender(), write_timeout_ms=10)
+        runtime.start()
+        assert rejection(runtime) is ErrorCode.CONCURRENT_TRANSACTIONS
+        host.sync_by_hand = True
+        response = runtime.execute_write(lambda shard, _: shard.send("a"))
+        assert rejection(runtime) is ErrorCode.CONCURRENT_TRANSACTIONS
+        with pytest.raises(KafkaError) as late:
+            await response  # type: ignore[misc]
+        assert late.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(0.005)
+        assert rejection(runtime) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        host.sync()
+        await turns()
+        assert rejection(runtime) is ErrorCode.CONCURRENT_TRANSACTIONS
+        runtime.close()
 
     asyncio.run(test())

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.base.ids import Offset
+from sparkraft.base.ids import Millis, Offset
 from sparkraft.base.loop_work import LoopBound
 from sparkraft.coordinator.runtime import (
     NO_PRODUCER_ID,
@@ -99,6 +99,8 @@ class ShardRuntime(Generic[S, R]):
         self._last_reply_to = 0
         self._uncommitted: asyncio.Future[None] | None = None
         """Ends when everything written so far is committed. Use: later responses wait for it."""
+        self._progress_at = Millis(0)
+        """The last commit, or the first write since everything was committed."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._loaded = False
@@ -126,7 +128,7 @@ class ShardRuntime(Generic[S, R]):
     def start(self, end: int = 0) -> None:
         """Serve: the log up to `end` is loaded. Responses wait until that much is committed."""
         self._loaded = True
-        self._uncommitted = self._host.committed_up_to(end)
+        self._note_uncommitted(self._host.committed_up_to(end))
         self._execute_or_log(self._shard.loaded(self._host.metadata.image, self._now()))
 
     async def load(self) -> None:
@@ -171,7 +173,16 @@ class ShardRuntime(Generic[S, R]):
         Raises:
             KafkaError: rejected by the shard, or the records could not be appended.
         """
-        decision = handle(self._shard, self._now())
+        try:
+            decision = handle(self._shard, self._now())
+        except KafkaError as error:
+            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and self._is_overdue:
+                # Kafka's coordinator drops a transition that is not committed in time, and its
+                # next request gets this error. Clients then look for another coordinator; with
+                # the first error they would wait for one that lost its leadership unnoticed.
+                detail = "an earlier write is not committed within the write timeout"
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail) from error
+            raise
         try:
             self._execute(decision)
         except KafkaError as error:
@@ -225,7 +236,7 @@ class ShardRuntime(Generic[S, R]):
         self._shard.replay_end_of_transaction(producer_id, committed=committed)
         future = self._host.committed(appended)
         if future is not None:
-            self._uncommitted = future
+            self._note_uncommitted(future)
             await self._wait_committed(future, None)
 
     def on_image(self, delta: MetadataDelta) -> None:
@@ -266,8 +277,19 @@ class ShardRuntime(Generic[S, R]):
                 self._shard.replay(Offset(appended.base_offset + at), record, producer_id)
         future = self._host.committed(appended)
         if future is not None:
-            self._uncommitted = future
+            self._note_uncommitted(future)
         self._start_after(future, decision)
+
+    def _note_uncommitted(self, future: "asyncio.Future[None] | None") -> None:
+        if self._uncommitted is None or self._uncommitted.done():
+            self._progress_at = self._clock.mono_ms()
+        self._uncommitted = future
+
+    @property
+    def _is_overdue(self) -> bool:
+        """Whether nothing was committed within the write timeout, although something waits."""
+        waits = self._uncommitted is not None and not self._uncommitted.done()
+        return waits and self._clock.mono_ms() - self._progress_at >= self._timeout_s * 1000
 
     def _start_after(
         self, future: "asyncio.Future[None] | None", decision: Decision[R, Any]
@@ -280,6 +302,7 @@ class ShardRuntime(Generic[S, R]):
     def _on_committed_later(
         self, future: "asyncio.Future[None]", decision: Decision[R, Any]
     ) -> None:
+        self._progress_at = self._clock.mono_ms()
         if self._uncommitted is future:
             self._uncommitted = None
         if self._closed or (decision.append_callback is None and not decision.effects):
