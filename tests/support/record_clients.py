@@ -341,12 +341,25 @@ def _switches_of_main_threads() -> dict[str, str]:
 
 
 class TailReader:
-    """Reads all partitions from the beginning on, without a group, as long as its block lasts."""
+    """Reads all partitions from the beginning on, without a group, as long as its block lasts.
 
-    def __init__(self, name: str, bootstrap: str, topic: str, *, partitions: int) -> None:
+    Attributes:
+        ends: partition → the end of what was visible when it last got there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        isolation: str = "read_committed",
+    ) -> None:
         """Start with the `with` block."""
         self.name = name
         self.polls: dict[int, list[Poll]] = defaultdict(list)
+        self.ends: dict[int, int] = {}
         self.count = 0
         self.errors: list[str] = []
         self._places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)]
@@ -360,6 +373,8 @@ class TailReader:
                 "enable.auto.commit": False,
                 # A reset would be a jump of the client's own making.
                 "auto.offset.reset": "error",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
                 "log_level": 0,
             }
         )
@@ -373,11 +388,19 @@ class TailReader:
                 partition, offset = message.partition(), message.offset()
                 if error is None and partition is not None and offset is not None:
                     found[partition].append((offset, (message.value() or b"").decode()))
-                elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    self.errors.append(str(error))
+                elif error is not None:
+                    self._note(error, partition, offset)
             for place, records in found.items():
                 self.polls[place].append(Poll(tuple(records)))
                 self.count += len(records)
+
+    def _note(self, error: KafkaError, partition: int | None, offset: int | None) -> None:
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self.errors.append(str(error))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            assert partition is not None
+            assert offset is not None
+            self.ends[partition] = offset
 
     def tell(self, history: History) -> None:
         """Its polls."""
@@ -399,10 +422,25 @@ class TailReader:
 
 
 def read_everything(
-    bootstrap: str, topic: str, partitions: int, *, seconds: float = 120
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    *,
+    seconds: float = 120,
+    isolation: str = "read_committed",
 ) -> TailReader:
-    """A reader that has read all partitions up to the ends that they have now."""
-    asks = Consumer({"bootstrap.servers": bootstrap, "group.id": "asks", "log_level": 0})
+    """A reader that has read all partitions up to the high watermarks that they have now.
+
+    With read_committed it waits until no transaction is open below them.
+    """
+    asks = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "asks",
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
+        }
+    )
     ends: dict[int, int] = {}
 
     def ends_are_known() -> bool:
@@ -416,17 +454,17 @@ def read_everything(
 
     wait_until(ends_are_known, f"the ends of {topic} are known", seconds)
     asks.close()
-
-    def last(reader: TailReader, partition: int) -> int:
-        polls = reader.polls.get(partition)
-        return polls[-1].records[-1][0] if polls else -1
-
-    with TailReader("final", bootstrap, topic, partitions=partitions) as reader:
-        wait_until(
-            lambda: all(last(reader, p) >= end - 1 for p, end in ends.items()),
-            f"all partitions are read up to {ends}",
-            seconds,
-        )
+    with TailReader(
+        "final", bootstrap, topic, partitions=partitions, isolation=isolation
+    ) as reader:
+        try:
+            wait_until(
+                lambda: all(reader.ends.get(p, 0) >= end for p, end in ends.items()),
+                f"{topic} is read up to {ends} with {isolation}",
+                seconds,
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}, but {reader.ends}") from None
     return reader
 
 

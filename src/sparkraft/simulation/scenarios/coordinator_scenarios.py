@@ -3,10 +3,10 @@
 T9  once clients stop, every transaction ends: the last stable offset is the high watermark
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkraft.simulation.scenarios.node_faults import (
     COORDINATOR_FAULTS,
@@ -24,15 +24,13 @@ from sparkraft.simulation.scenarios.node_runs import (
     disturb,
     heal,
 )
-from sparkraft.simulation.workload.clients import after_topic, create_topic
+from sparkraft.simulation.workload.clients import after_topic
 from sparkraft.simulation.workload.group_member import (
     GROUP_848,
     REBALANCE_MS,
-    SECOND_PARTITIONS,
-    SECOND_TOPIC,
     SESSION_MS,
 )
-from sparkraft.simulation.workload.group_workload import GroupWorkload
+from sparkraft.simulation.workload.group_workload import GroupWorkload, after_topics
 from sparkraft.simulation.workload.transaction_clients import TIMEOUT_MS, TransactionWorkload
 from sparkraft.simulation.world.nodes import STRIKES_MAX, Layout, NodesWorld
 
@@ -127,7 +125,7 @@ def groups(settings: "Settings") -> NodesWorld:
     layout = Layout.of_coordinators(settings.seed, settings.nodes or 3, brokers=settings.observers)
     world = begin_world(settings, settings.nodes or 3, layout)
     workload = GroupWorkload(world)
-    world.start_all([partial(_after_topics, member.run) for member in workload.members])
+    world.start_all([partial(after_topics, member.run) for member in workload.members])
     _inject(world, settings, GROUP_FAULTS)
     try:
         world.run_for(settings.seconds)
@@ -140,18 +138,12 @@ def groups(settings: "Settings") -> NodesWorld:
     return world
 
 
-async def _after_topics(run: Callable[[], Coroutine[Any, Any, None]], world: NodesWorld) -> None:
-    await create_topic(world)
-    await create_topic(world, SECOND_TOPIC, SECOND_PARTITIONS)
-    await run()
-
-
 def coordinators_return(settings: "Settings") -> NodesWorld:
     """Move coordinators of groups to other brokers and back, while their processes keep running."""
     layout = replace(Layout.of_coordinators(settings.seed, 3, brokers=3), min_insync=2)
     world = begin_world(settings, 3, layout)
     workload = GroupWorkload(world)
-    world.start_all([partial(_after_topics, member.run) for member in workload.members])
+    world.start_all([partial(after_topics, member.run) for member in workload.members])
     try:
         world.run_for(3)
         while world.loop.now < settings.seconds:

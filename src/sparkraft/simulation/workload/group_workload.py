@@ -9,17 +9,32 @@ They join, change their subscription, commit offsets also for partitions and in 
 before, stop their heartbeats for longer than their session, leave and return.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.simulation.workload.classic_member import ClassicMember
+from sparkraft.simulation.workload.clients import create_topic
 from sparkraft.simulation.workload.consumer_member import ConsumerMember
 from sparkraft.simulation.workload.group_ledger import GroupLedger
-from sparkraft.simulation.workload.group_member import NO_EPOCH, TOPICS, GroupMember
+from sparkraft.simulation.workload.group_member import (
+    NO_EPOCH,
+    SECOND_PARTITIONS,
+    SECOND_TOPIC,
+    TOPICS,
+    GroupMember,
+)
 
 if TYPE_CHECKING:
     from sparkraft.simulation.workload.client_env import ClientEnv
 
 CLASSIC_GROUP = "classic"
+
+
+async def after_topics(run: Callable[[], Coroutine[Any, Any, None]], world: "ClientEnv") -> None:
+    """Run a member once the topics of its subscription exist."""
+    await create_topic(world)
+    await create_topic(world, SECOND_TOPIC, SECOND_PARTITIONS)
+    await run()
 
 
 class GroupWorkload:
