@@ -44,7 +44,7 @@ def log(manager: LogManager) -> PartitionLog:
 
 @pytest.fixture
 def copy(manager: LogManager, log: PartitionLog) -> PartitionLog:
-    return manager.futures.create(log, "/two")
+    return manager.dirs.carry_out(manager.futures.create(log, "/two"))
 
 
 def moving(log: PartitionLog, copy: PartitionLog, *, tell_cluster: bool = True) -> DirectoryMove:

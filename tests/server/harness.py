@@ -19,6 +19,11 @@ from sparkraft.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from sparkraft.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from sparkraft.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from sparkraft.protocol.messages.k19_create_topics import (
     CreatableTopic,
@@ -56,6 +61,18 @@ class FaultyDisk(OsDisk):
     def append(self, path: str, buffers: Any) -> None:
         self._check("append", path)
         super().append(path, buffers)
+
+    def mkdir(self, path: str) -> None:
+        self._check("mkdir", path)
+        super().mkdir(path)
+
+    def move(self, old: str, new: str) -> None:
+        self._check("move", old)
+        super().move(old, new)
+
+    def fsync_dir(self, path: str) -> None:
+        self._check("fsync_dir", path)
+        super().fsync_dir(path)
 
     def pread(self, path: str, count: int, at: int) -> bytes:
         self._check("pread", path)
@@ -150,6 +167,7 @@ async def connect(node: Node, listener: str = "PLAINTEXT") -> Connection:
 
 
 async def create_topic(connection: Connection, name: str, partitions: int = 1, **configs: str):
+    """Create a topic; return once its partitions are served."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -162,6 +180,7 @@ async def create_topic(connection: Connection, name: str, partitions: int = 1, *
     answer = await connection.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
     assert answer.topics[0].error_code == 0, answer
     await until(lambda: led(connection, name, partitions))
+    await until(lambda: served(connection, name, partitions))
     return answer.topics[0].topic_id
 
 
@@ -171,6 +190,14 @@ async def led(connection: Connection, name: str, partitions: int) -> bool:
     )
     topic = (await connection.send(request)).topics[0]
     return len(topic.partitions) == partitions and all(p.leader_id == 1 for p in topic.partitions)
+
+
+async def served(connection: Connection, name: str, partitions: int) -> bool:
+    """Whether every partition exists at its leader."""
+    parts = [ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(partitions)]
+    topic = ListOffsetsTopic(name=name, partitions=parts)
+    answer = await connection.send(ListOffsetsRequest(replica_id=-1, topics=[topic]))
+    return not any(part.error_code for part in answer.topics[0].partitions)
 
 
 async def until(condition: Callable[[], Any]) -> None:

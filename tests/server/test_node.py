@@ -505,7 +505,7 @@ def test_a_replica_that_could_not_be_hosted_is_not_set_aside(tmp_path):
             manager = node.broker.replica_manager
             hosted = dict(manager._hosted)
             manager._hosted.clear()
-            manager.set_strays_aside()
+            await manager.set_strays_aside()
             manager._hosted.update(hosted)
             assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
             answer = await connection.send(fetch(topic_id))

@@ -60,7 +60,7 @@ def test_a_damaged_log_makes_room_for_a_new_one_and_is_kept():
         world.log()
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert points_of(world.disk)["t", 0] == 4
-    world.manager.damage.set_aside("t", 0)
+    world.manager.dirs.carry_out(world.manager.damage.set_aside("t", 0))
     new = world.log()
     assert (new.log_end_offset, new.topic_id) == (0, TOPIC_ID)
     append(new, b"fetched")

@@ -7,7 +7,7 @@ import pytest
 from sparkraft.storage.checkpoints import read_offsets
 from sparkraft.storage.log_dir import DiskJob
 from sparkraft.storage.names import RECOVERY_POINTS
-from tests.storage.worlds import LOG_DIR, SMALL, START_MS, World, append
+from tests.storage.worlds import LOG_DIR, SMALL, START_MS, TOPIC_ID, World, append
 
 
 def points_of(world):
@@ -159,3 +159,63 @@ def test_deleted_logs_go_in_jobs_of_a_few_folders(folders):
             done += 1
     assert done == -(-folders // 16)
     assert not any("-delete" in path for path in world.disk.files())
+
+
+def test_a_second_checkpoint_that_begins_meanwhile_hides_no_truncation_from_the_first():
+    world = World()
+    log, _ = filled(world, 0), filled(world, 1)
+    first = world.manager.checkpoint_steps()
+    assert next(first) == 1, "the first log was handled"
+    log.truncate_to(4)
+    second = world.manager.recovery_point_steps(LOG_DIR)  # as a cleaning does
+    assert next(second) == 1
+    for step in first:
+        if isinstance(step, DiskJob):
+            step.work()
+    assert points_of(world) == {("t", 0): 4, ("t", 1): 10}
+    second.close()
+
+
+def test_a_log_is_created_by_jobs_and_is_in_the_table_afterwards():
+    world = World()
+    steps = world.manager.creation("t", 0, TOPIC_ID)
+    (job,) = [next(steps)]
+    assert not any("/t-0" in path for path in world.disk.files())
+    assert world.manager.get("t", 0) is None
+    assert world.manager.dirs.pick(None, None).creating == {("t", 0)}
+    job.work()
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert world.manager.get("t", 0) is end.value.value
+    assert any("/t-0/partition.metadata" in path for path in world.disk.files())
+    assert world.manager.dirs.pick(None, None).creating == set()
+
+
+def test_a_log_leaves_the_table_before_its_folder_is_renamed():
+    world = World()
+    log = filled(world)
+    steps = world.manager.deletion("t", 0)
+    job = next(steps)
+    assert world.manager.get("t", 0) is None
+    assert log.fault is not None
+    assert job.syncs
+    assert any("/t-0/" in path for path in world.disk.files())
+    job.work()
+    assert list(steps) == []
+    assert not any("/t-0/" in path for path in world.disk.files())
+
+
+def test_entries_of_an_older_log_go_before_a_new_one_has_a_folder():
+    world = World()
+    filled(world)
+    world.manager.checkpoint()
+    assert points_of(world) == {("t", 0): 10}
+    world.manager.delete("t", 0)
+    steps = world.manager.creation("t", 0, TOPIC_ID)
+    job = next(steps)
+    assert job.operation == "checkpoint"
+    job.work()
+    assert points_of(world) == {}
+    assert not any("/t-0/" in path for path in world.disk.files())
+    next(steps).work()
+    assert list(steps) == []

@@ -1,6 +1,7 @@
 """A log on its way to another directory: copy, swap, and every crash in between."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,10 @@ def manager(disk: MemoryDisk, clock: HandClock | None = None) -> LogManager:
     return made
 
 
+def at_once(made: LogManager, steps: Any) -> Any:
+    return made.dirs.carry_out(steps)
+
+
 def begun() -> tuple[MemoryDisk, LogManager]:
     """A log of 20 records in /one and its copy of 12 in /two."""
     disk = MemoryDisk()
@@ -40,7 +45,7 @@ def begun() -> tuple[MemoryDisk, LogManager]:
 
 def copy_up_to(made: LogManager, end: int) -> None:
     log = made.get("t", 0)
-    copy = made.futures.get("t", 0) or made.futures.create(log, "/two")
+    copy = made.futures.get("t", 0) or at_once(made, made.futures.create(log, "/two"))
     for _, view in log.read_batches(copy.log_end_offset, end):
         copy.append_as_follower(view)
 
@@ -69,7 +74,7 @@ def test_a_swap_puts_the_copy_in_the_logs_place_and_the_log_goes():
     disk, made = begun()
     copy_up_to(made, 20)
     expected = contents(made.get("t", 0))
-    moved = made.futures.swap_in("t", 0)
+    moved = at_once(made, made.futures.swap_in("t", 0))
     assert made.get("t", 0) is moved
     assert made.futures.get("t", 0) is None
     assert contents(moved) == expected
@@ -84,7 +89,7 @@ def test_a_swap_puts_the_copy_in_the_logs_place_and_the_log_goes():
 
 def test_a_copy_given_up_goes_and_the_log_stays():
     disk, made = begun()
-    made.futures.drop("t", 0)
+    at_once(made, made.futures.drop("t", 0))
     assert made.futures.get("t", 0) is None
     made.removal.empty_trash(HandClock().now_ms + 60_001)
     assert [name for name in disk.listdir("/two") if name.startswith("t-0")] == []
@@ -101,13 +106,13 @@ def test_a_deleted_log_takes_its_copy_along():
 
 def test_a_copy_may_begin_where_the_log_does():
     _, made = begun()
-    made.futures.drop("t", 0)
+    at_once(made, made.futures.drop("t", 0))
     made.get("t", 0).delete_records_before(9)
-    copy = made.futures.create(made.get("t", 0), "/two")
+    copy = at_once(made, made.futures.create(made.get("t", 0), "/two"))
     copy.truncate_fully_and_start_at(9)
     copy_up_to(made, 20)
     made.checkpoint()
-    assert contents(made.futures.swap_in("t", 0)) == contents(made.get("t", 0))
+    assert contents(at_once(made, made.futures.swap_in("t", 0))) == contents(made.get("t", 0))
     assert made.get("t", 0).log_start_offset == 9
 
 
@@ -117,7 +122,7 @@ def test_a_directory_that_fails_takes_the_log_or_the_copy_along(path: str):
     made.fail_directory(StorageFault(path, "test", "broken"))
     assert (made.get("t", 0).fault is not None) == (path == "/one")
     assert (made.futures.get("t", 0).fault is not None) == (path == "/two")
-    made.futures.drop("t", 0)
+    at_once(made, made.futures.drop("t", 0))
     assert made.futures.get("t", 0) is None
 
 
@@ -126,7 +131,7 @@ def test_a_log_may_be_lost_while_its_copy_is_whole():
     disk, made = begun()
     copy_up_to(made, 20)
     made.fail_directory(StorageFault("/one", "test", "broken"))
-    moved = made.futures.swap_in("t", 0)
+    moved = at_once(made, made.futures.swap_in("t", 0))
     assert made.get("t", 0) is moved
     assert moved.fault is None
     assert len(contents(moved)) == 20
@@ -162,7 +167,7 @@ def test_every_crash_of_a_move_leaves_the_whole_log():
     copy_up_to(made, 20)
     expected = contents(made.get("t", 0))
     made.futures.get("t", 0).flush()
-    made.futures.swap_in("t", 0)
+    at_once(made, made.futures.swap_in("t", 0))
     append(made.get("t", 0), b"more", epoch=2)
     found = set()
     for count, cut in disk.crash_points():
@@ -188,7 +193,7 @@ def test_every_power_loss_of_a_move_keeps_what_was_synced(seed: int):
     copy_up_to(made, 20)
     expected = contents(made.get("t", 0))
     made.futures.get("t", 0).flush()
-    made.futures.swap_in("t", 0)
+    at_once(made, made.futures.swap_in("t", 0))
     made.removal.empty_trash(HandClock().now_ms + 60_001)
     for count in range(before, len(disk.journal) + 1):
         again = manager(disk.power_lost_at(count, SeededDice(seed)))
@@ -207,6 +212,7 @@ def test_a_copy_of_kafka_is_told_by_its_name():
 
 def test_settings_of_a_log_are_its_copys():
     _, made = begun()
-    made.futures.drop("t", 0)
+    at_once(made, made.futures.drop("t", 0))
     made.get("t", 0).config = replace(SMALL, segment_bytes=5_000)
-    assert made.futures.create(made.get("t", 0), "/two").config.segment_bytes == 5_000
+    copy = at_once(made, made.futures.create(made.get("t", 0), "/two"))
+    assert copy.config.segment_bytes == 5_000

@@ -206,7 +206,7 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start():
 def test_a_stray_log_is_put_aside_and_kept():
     world = World()
     append(world.log(), b"a")
-    world.manager.mark_stray("t", 0)
+    world.manager.dirs.carry_out(world.manager.mark_stray("t", 0))
     world.reopen()
     assert world.manager.get("t", 0) is None
     assert [path for path in world.disk.files() if "-stray/" in path and path.endswith(".log")]

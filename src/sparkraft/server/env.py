@@ -110,6 +110,7 @@ class Env:
     Attributes:
         executor: runs blocking disk work (fsync, recovery) off the loop.
         record_executor: compresses and checks records; None: `executor` does.
+        folder_executor: creates and renames folders of logs; None: `executor` does.
         fault_point: fault points; the same as `Disk.fault_point`.
         breathe: called now and then by long work in a thread, to give the loop the interpreter.
         work_max: units of work in one slice on the event loop.
@@ -122,6 +123,7 @@ class Env:
     disk: "Disk"
     executor: Executor
     record_executor: Executor | None = None
+    folder_executor: Executor | None = None
     fault_point: "FaultPoint" = no_faults
     breathe: "Callable[[], None]" = go_on
     work_max: WorkMax = LOOP_WORK_MAX

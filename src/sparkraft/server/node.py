@@ -410,6 +410,8 @@ class Node:
         await self._close_broker()
         await self._close_quorum()
         await self._listeners.close()
+        if self.broker is not None:
+            await self.broker.replica_manager.close_folders()
         await self._tasks.cancel_all()
         if self._log_manager is not None:
             manager, self._log_manager = self._log_manager, None

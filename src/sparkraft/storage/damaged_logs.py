@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.env import Entropy, random_uuid
 from sparkraft.base.ids import TopicPartition
-from sparkraft.storage.disk import Disk, StorageFault
+from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log_dir import Steps
 from sparkraft.storage.log_table import LogTable
 from sparkraft.storage.log_view import ReadableLog
 from sparkraft.storage.names import STRAY_MARK, marked_dir, partition_dir
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 class DamagedLogs:
     """The damaged logs of one node."""
 
-    def __init__(self, table: LogTable, disk: Disk, entropy: Entropy) -> None:
+    def __init__(self, table: LogTable, entropy: Entropy) -> None:
         self._table = table
-        self._disk = disk
         self._entropy = entropy
         self.reads: dict[TopicPartition, str] = {}
         """Logs in use in which a reader met damage, and its position."""
@@ -53,7 +53,7 @@ class DamagedLogs:
         log.take_offline(fault)
         self._table.mark_damaged(log, fault)
 
-    def set_aside(self, topic: str, partition: int) -> None:
+    def set_aside(self, topic: str, partition: int) -> Steps[None]:
         """Make room for a new log in place of a damaged one, whose folder is kept as a stray.
 
         Call it only if the records can be fetched from the partition's leader and this replica is
@@ -66,10 +66,7 @@ class DamagedLogs:
         log_dir = dirs.at(self._table.damaged[key].log_dir)
         old = f"{log_dir.path}/{partition_dir(topic, partition)}"
         stray = marked_dir(topic, partition, random_uuid(self._entropy), STRAY_MARK)
-        try:
-            self._disk.rename(old, f"{log_dir.path}/{stray}")
-            self._disk.fsync_dir(log_dir.path)
-        except OSError as error:
-            raise dirs.fail(log_dir, f"set {topic}-{partition} aside", error) from error
+        operation = f"set {topic}-{partition} aside"
+        yield from self._table.move_folder(log_dir, operation, old, f"{log_dir.path}/{stray}")
         del self._table.damaged[key]
         log_dir.cleaned.pop(key, None)

@@ -130,13 +130,18 @@ class DirCheckpoints:
         offset_of: Callable[[ReadableLog], int | None],
     ) -> Steps[None]:
         """Put each log's offset into `offsets`; those of logs revised meanwhile are up to date."""
-        log_dir.revised.clear()
-        for key, log in log_dir.all_logs():
-            offset = offset_of(log)
-            if offset is not None:
-                offsets[key] = offset
-            yield 1
-        for key in log_dir.revised:
+        revised: set[TopicPartition] = set()
+        log_dir.collections.append(revised)
+        try:
+            for key, log in log_dir.all_logs():
+                offset = offset_of(log)
+                if offset is not None:
+                    offsets[key] = offset
+                yield 1
+        finally:
+            # By identity: two empty sets are equal.
+            log_dir.collections = [each for each in log_dir.collections if each is not revised]
+        for key in revised:
             offsets.pop(key, None)
             for logs in (log_dir.futures, log_dir.logs):
                 log_now = logs.get(key)
@@ -149,7 +154,7 @@ class DirCheckpoints:
 
     def _job(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> DiskJob:
         write = partial(self._write, log_dir, name, offsets, _next_version(log_dir, name))
-        return DiskJob(log_dir, "checkpoint", write)
+        return DiskJob(log_dir, "checkpoint", write, replaces=f"{log_dir.path}/{name}")
 
     def _write(
         self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int], version: int
@@ -184,18 +189,23 @@ class DirCheckpoints:
         if log.log_start_offset > max(_start_by_files(log), known):
             self.write_starts(log_dir)
 
-    def forget(self, log_dir: LogDir, key: TopicPartition) -> None:
-        """Remove the entries of an older log of the same name."""
-        log_dir.revised.add(key)
+    def forget_steps(self, log_dir: LogDir, key: TopicPartition) -> Steps[None]:
+        """Remove the entries of an older log of the same name; before a new one has a folder."""
+        log_dir.revise(key)
         if key in log_dir.recovery_points:
-            self.write_points(log_dir)
+            # Copied: a thread may be about to write the present ones.
+            points = log_dir.recovery_points = dict(log_dir.recovery_points)
+            del points[key]
+            yield self._job(log_dir, RECOVERY_POINTS, points)
         if key in log_dir.log_starts:
-            self.write_starts(log_dir)
+            starts = log_dir.log_starts = dict(log_dir.log_starts)
+            del starts[key]
+            yield self._job(log_dir, LOG_START_OFFSETS, starts)
 
     def give_back(self, log_dir: LogDir, log: ReadableLog) -> None:
         """Remove offsets above the new end of a truncated log."""
         key = (log.topic, log.partition)
-        log_dir.revised.add(key)
+        log_dir.revise(key)
         if log_dir.cleaned.get(key, 0) > log.log_end_offset:
             log_dir.cleaned[key] = int(log.log_end_offset)
         if log_dir.recovery_points.get(key, 0) > log.recovery_point:

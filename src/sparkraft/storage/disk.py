@@ -2,9 +2,10 @@
 
 Paths are absolute strings joined by `/`. Every method blocks and raises `OSError` as `os` does.
 
-Threads: `fsync`, `fsync_dir`, `replace`, `read`, `read_part`, `warm`, `extend`, `discard`, `size`
-and `listdir` may be called from any thread; all other methods belong to the one thread that owns
-the logs, because they share the cache of open files.
+Threads: `fsync`, `fsync_dir`, `replace`, `read`, `read_part`, `warm`, `extend`, `discard`, `size`,
+`mkdir`, `listdir` and `move` may be called from any thread, and so may `write` and `rename` for
+files that are not open. All other methods belong to the one thread that owns the logs, because they
+share the cache of open files.
 """
 
 import fcntl
@@ -137,6 +138,10 @@ class Disk(Protocol):
         """Rename a file or directory, replacing a file."""
         ...
 
+    def move(self, old: str, new: str) -> None:
+        """Rename a directory after `forget`, from any thread."""
+        ...
+
     def unlink(self, path: str) -> None:
         """Remove a file; quiet if there is none."""
         ...
@@ -146,7 +151,7 @@ class Disk(Protocol):
         ...
 
     def forget(self, path: str) -> None:
-        """Keep no handle of a file, or of the files in a directory, that will be discarded."""
+        """Keep no handle of a file or of the files in a directory, before `discard` or `move`."""
         ...
 
     def discard(self, path: str) -> None:
@@ -396,6 +401,10 @@ class OsDisk:
         self._forget(old)
         self._forget(new)
         self._forget_folder(old)
+        os.rename(old, new)
+
+    def move(self, old: str, new: str) -> None:
+        """See `Disk.move`."""
         os.rename(old, new)
 
     def unlink(self, path: str) -> None:

@@ -1,23 +1,30 @@
 """One directory of `log.dirs`: its identity, its logs, and why it is offline if it is."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from sparkraft.base.ids import TopicPartition, Uuid
-from sparkraft.storage.disk import DirectoryLock, StorageFault
+from sparkraft.storage.disk import DirectoryLock, Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.meta_properties import MetaProperties
 
 
 class DiskJob(NamedTuple):
-    """Work that only waits for the disk; may run in any thread, and raises `OSError`."""
+    """Work that only waits for the disk; may run in any thread.
+
+    It raises `OSError` or `StorageFault` if the disk fails.
+    """
 
     log_dir: "LogDir"
     """The directory that goes offline if it fails."""
     operation: str
     work: Callable[[], None]
+    syncs: bool = False
+    """Whether the entries of `log_dir` are synced afterwards, once for jobs that run together."""
+    replaces: str = ""
+    """The file that is written as a whole: of several jobs that run together the last is enough."""
 
 
 Result = TypeVar("Result")
@@ -47,8 +54,10 @@ class LogDir:
     """As they are on disk: logs that begin in the middle of their first segment."""
     cleaned: dict[TopicPartition, int] = field(default_factory=dict)
     """Offset at which the last cleaning of each log ended (`storage.cleaner_manager`)."""
-    revised: set[TopicPartition] = field(default_factory=set)
-    """Logs truncated or created while a checkpoint is being collected."""
+    collections: list[set[TopicPartition]] = field(default_factory=list)
+    """One for each checkpoint that is being collected: logs truncated or created meanwhile."""
+    creating: set[TopicPartition] = field(default_factory=set)
+    """Logs whose folder is being created here."""
     checkpoint_lock: Lock = field(default_factory=Lock)
     """Held while a checkpoint file is replaced."""
     checkpoint_versions: dict[str, int] = field(default_factory=dict)
@@ -65,6 +74,16 @@ class LogDir:
         """Checkpoint what `point` returns from now on."""
         self.metadata_recovery_point = point
 
+    def require_online(self) -> None:
+        """Raise `StorageFault` if the directory is offline."""
+        if self.fault is not None:
+            raise StorageFault(self.path, self.fault.operation, self.fault.cause)
+
+    def revise(self, key: TopicPartition) -> None:
+        """Note that offsets collected of a log may be older than a truncation, or its creation."""
+        for revised in self.collections:
+            revised.add(key)
+
     def all_logs(self) -> "list[tuple[TopicPartition, PartitionLog]]":
         """Logs, and copies on their way to be one."""
         return [*self.logs.items(), *self.futures.items()]
@@ -73,6 +92,42 @@ class LogDir:
     def directory_id(self) -> Uuid | None:
         """Its id from `meta.properties`."""
         return self.meta.directory_id if self.meta else None
+
+
+class FailedJob(NamedTuple):
+    """A job whose disk failed."""
+
+    job: DiskJob
+    error: OSError | StorageFault
+
+
+def run_jobs(disk: Disk, jobs: Sequence[DiskJob]) -> list[FailedJob]:
+    """Carry out jobs in their order, then sync directories; in any thread.
+
+    After a failure the other jobs of its directory are left out: it goes offline.
+    """
+    last = {job.replaces: job for job in jobs if job.replaces}
+    failed: dict[str, FailedJob] = {}
+    unsynced: dict[str, DiskJob] = {}
+    for job in jobs:
+        path = job.log_dir.path
+        if path in failed or (job.replaces and last[job.replaces] is not job):
+            continue
+        try:
+            job.work()
+        except (OSError, StorageFault) as error:
+            failed[path] = FailedJob(job, error)
+            continue
+        if job.syncs:
+            unsynced[path] = job
+    for path, job in unsynced.items():
+        if path in failed:
+            continue
+        try:
+            disk.fsync_dir(path)
+        except OSError as error:
+            failed[path] = FailedJob(job, error)
+    return list(failed.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,20 @@ the others continue. Every failure of a disk ends in `LogDirs.fail`.
 Not here: which logs are in use (`storage.log_table`); loading and closing (`storage.log_manager`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from sparkraft.base.ids import Uuid
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.log_dir import DiskJob, LogDir, LogDirDescription, Steps
+from sparkraft.storage.log_dir import (
+    DiskJob,
+    FailedJob,
+    LogDir,
+    LogDirDescription,
+    Steps,
+    run_jobs,
+)
 from sparkraft.storage.names import LOCK
 
 Result = TypeVar("Result")
@@ -112,10 +119,19 @@ class LogDirs:
 
     def run_job(self, job: DiskJob) -> None:
         """Carry out one job here."""
-        try:
-            job.work()
-        except OSError as error:
-            self.fail(job.log_dir, job.operation, error)
+        self.fail_jobs(self.attempt([job]))
+
+    def attempt(self, jobs: Sequence[DiskJob]) -> list[FailedJob]:
+        """Carry out jobs in any thread; the caller passes the failures to `fail_jobs`."""
+        return run_jobs(self._disk, jobs)
+
+    def fail_jobs(self, failed: Iterable[FailedJob]) -> None:
+        """Take the directories of failed jobs offline."""
+        for job, error in failed:
+            if isinstance(error, StorageFault):
+                self.fail(job.log_dir, error.operation, error.cause)
+            else:
+                self.fail(job.log_dir, job.operation, error)
 
     def require_one(self) -> None:
         """Raise the first directory's fault if all directories are offline."""
@@ -136,7 +152,8 @@ class LogDirs:
 
         The order is: the path an operator preferred, the id the cluster assigned, the directory
         with the fewest logs that is not cordoned, and if all are cordoned, the one with the fewest
-        logs, because the cluster has already assigned the replica to this node.
+        logs, because the cluster has already assigned the replica to this node. Logs that are being
+        created count.
 
         Raises:
             StorageFault: no directory is online.
@@ -151,7 +168,9 @@ class LogDirs:
         if not online:
             raise self.no_directory()
         open_dirs = [log_dir for log_dir in online if log_dir.path not in self.cordoned]
-        return min(open_dirs or online, key=lambda log_dir: len(log_dir.logs))
+        return min(
+            open_dirs or online, key=lambda log_dir: len(log_dir.logs) + len(log_dir.creating)
+        )
 
     def may_hold_offline(self, directory_id: Uuid | None) -> bool:
         """Return whether a log assigned to `directory_id` may lie in an offline directory."""

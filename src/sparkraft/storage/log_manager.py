@@ -33,7 +33,7 @@ from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.future_logs import FutureLogs
 from sparkraft.storage.loading import LoadedLog, LoadOptions, find_logs, load_all
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.log_dir import LogDir, LogDirDescription, Steps
+from sparkraft.storage.log_dir import DiskJob, LogDir, LogDirDescription, Steps
 from sparkraft.storage.log_dirs import LogDirs
 from sparkraft.storage.log_table import LogTable
 from sparkraft.storage.log_view import ReadableLog
@@ -74,7 +74,7 @@ class LogManager:
             entropy=entropy,
         )
         self.removal = Removal(self.dirs, disk, self._checkpoints, clock)
-        self.damage = DamagedLogs(self.table, disk, entropy)
+        self.damage = DamagedLogs(self.table, entropy)
         self.futures = FutureLogs(self.table, disk, self.removal, entropy)
 
     # -- start and stop --------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class LogManager:
         if older is known:
             self.table.take_out((log.topic, log.partition))
         with suppress(StorageFault):  # its directory is offline then, and the other log is usable
-            self.table.rename_marked(older, STRAY_MARK)
+            self.dirs.carry_out(self.table.rename_marked(older, STRAY_MARK))
         return newer
 
     def close(
@@ -248,7 +248,30 @@ class LogManager:
         *,
         directory_id: Uuid | None = None,
     ) -> PartitionLog:
+        """Take all steps of `creation` at once; for callers that may block."""
+        return self.dirs.carry_out(
+            self.creation(topic, partition, topic_id, config, directory_id=directory_id)
+        )
+
+    def ready(self, topic: str, partition: int, topic_id: Uuid) -> PartitionLog | None:
+        """Return a log that can be used as it is; None if `creation` has something to do."""
+        log = self.table.get(topic, partition)
+        if log is None or log.fault is not None or log.topic_id != topic_id:
+            return None
+        return log
+
+    def creation(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: Uuid | None,
+        config: LogConfig | None = None,
+        *,
+        directory_id: Uuid | None = None,
+    ) -> Steps[PartitionLog]:
         """Return a partition's log; create it if there is none (see `LogDirs.pick`).
+
+        No other work on this topic-partition may run meanwhile.
 
         A copy in the directory that the cluster names replaces a log in another directory: this
         completes a move if the node stopped between its two steps.
@@ -258,7 +281,7 @@ class LogManager:
                 or the cluster names a directory that is not here while another is offline.
             StorageFault: the directory failed, or none is online.
         """
-        moved = self._complete_move(topic, partition, topic_id, directory_id)
+        moved = yield from self._complete_move(topic, partition, topic_id, directory_id)
         if moved is not None:
             return moved
         key = (topic, partition)
@@ -266,7 +289,7 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.damaged[key]))
         log = self.table.get(topic, partition)
         if log is not None:
-            return _usable(log, topic_id)
+            return (yield from self._usable(log, topic_id))
         if self.dirs.may_hold_offline(directory_id):
             # An empty log in its place would be served, or elected, as if it had no records.
             raise KafkaError(
@@ -274,7 +297,7 @@ class LogManager:
                 f"{topic}-{partition} is in directory {directory_id}, which is not online",
             )
         log_dir = self.dirs.pick(directory_id, self._preferred.pop(key, None))
-        log = self.table.create(
+        log = yield from self.table.create(
             log_dir,
             partition_dir(topic, partition),
             key,
@@ -286,7 +309,7 @@ class LogManager:
 
     def _complete_move(
         self, topic: str, partition: int, topic_id: Uuid | None, directory_id: Uuid | None
-    ) -> PartitionLog | None:
+    ) -> Steps[PartitionLog | None]:
         copy = self.futures.get(topic, partition)
         if copy is None or copy.topic_id != topic_id or copy.fault is not None:
             return None
@@ -294,18 +317,41 @@ class LogManager:
         usable = current is not None and current.fault is None
         if usable or self.dirs.of(copy).directory_id != directory_id:
             return None
-        return self.futures.swap_in(topic, partition)
+        return (yield from self.futures.swap_in(topic, partition))
+
+    def _usable(self, log: PartitionLog, topic_id: Uuid | None) -> Steps[PartitionLog]:
+        """Return an existing log, with its topic id on disk; KafkaError if its directory failed."""
+        if log.fault is None and topic_id is not None and log.topic_id is None:
+            # A power loss lost it; without it the next clean start would find damage.
+            log.set_topic_id(topic_id)
+            operation = f"write partition.metadata of {log.name}"
+            yield DiskJob(self.dirs.of(log), operation, log.write_metadata)
+        if log.fault is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
+        return log
 
     def delete(self, topic: str, partition: int) -> None:
-        """Take a log out of use at once; its files are deleted after `file.delete.delay.ms`."""
-        self.futures.drop(topic, partition)
-        log = self.table.set_aside((topic, partition), DELETE_MARK)
+        """Take all steps of `deletion` at once; for callers that may block."""
+        self.dirs.carry_out(self.deletion(topic, partition))
+
+    def deletion(self, topic: str, partition: int) -> Steps[None]:
+        """Take a log out of use; its files are deleted after `file.delete.delay.ms`.
+
+        Raises:
+            StorageFault: the directory failed.
+        """
+        yield from self.futures.drop(topic, partition)
+        log = yield from self.table.set_aside((topic, partition), DELETE_MARK)
         if log is not None:
             self.removal.throw_away(log)
 
-    def mark_stray(self, topic: str, partition: int) -> None:
-        """Set aside a log that the cluster does not know: renamed, never deleted by this node."""
-        self.table.set_aside((topic, partition), STRAY_MARK)
+    def mark_stray(self, topic: str, partition: int) -> Steps[None]:
+        """Set aside a log that the cluster does not know: renamed, never deleted by this node.
+
+        Raises:
+            StorageFault: the directory failed.
+        """
+        yield from self.table.set_aside((topic, partition), STRAY_MARK)
 
     def on_damaged(self, log: ReadableLog, detail: str) -> None:
         """A reader met damage (`LogKeeper`)."""
@@ -434,17 +480,6 @@ class LogManager:
     def describe_dirs(self) -> list[LogDirDescription]:
         """Describe every directory: its volume and the sizes of its logs."""
         return self.dirs.describe()
-
-
-def _usable(log: PartitionLog, topic_id: Uuid | None) -> PartitionLog:
-    """Return an existing log, with its topic id on disk; KafkaError if its directory is offline."""
-    if log.fault is not None:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(log.fault))
-    if topic_id is not None and log.topic_id is None:
-        # A power loss lost it; without it the next clean start would find damage.
-        log.set_topic_id(topic_id)
-        log.write_metadata()
-    return log
 
 
 def _age(log: PartitionLog) -> tuple[int, int]:

@@ -4,7 +4,11 @@
     take_out   a log leaves both; its folder is not touched
     set_aside  the same, and its folder gets a mark: `-delete` or `-stray`
 
+Folders are created and renamed in steps (`log_dir.Steps`), by jobs for any thread. Until such work
+on a topic-partition has ended, no other on the same one may begin.
+
 Invariant: a log is in the table exactly if it is in `LogDir.logs` of the directory that holds it.
+Invariant: a log enters the table after its folder exists, and leaves it before that is renamed.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +19,7 @@ from sparkraft.storage.config import LogConfig
 from sparkraft.storage.dir_checkpoints import DirCheckpoints
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.log_dir import LogDir
+from sparkraft.storage.log_dir import DiskJob, LogDir, Steps
 from sparkraft.storage.log_dirs import LogDirs
 from sparkraft.storage.log_view import LogKeeper
 from sparkraft.storage.names import marked_dir
@@ -96,14 +100,14 @@ class LogTable:
         self._logs.pop(key)
         self.dirs.of(log).logs.pop(key)
 
-    def set_aside(self, key: TopicPartition, mark: str) -> PartitionLog | None:
+    def set_aside(self, key: TopicPartition, mark: str) -> Steps[PartitionLog | None]:
         """Remove a log from the table and mark its folder; None if there is no such log."""
         log = self.take_out(key)
         if log is not None:
-            self.rename_marked(log, mark)
+            yield from self.rename_marked(log, mark)
         return log
 
-    def rename_marked(self, log: PartitionLog, mark: str) -> None:
+    def rename_marked(self, log: PartitionLog, mark: str) -> Steps[None]:
         """Mark a log's folder; the log cannot be used afterwards.
 
         Raises:
@@ -115,13 +119,23 @@ class LogTable:
         name = f"{log_dir.path}/{marked_dir(topic, partition, unique, mark)}"
         # First: an fsync in another thread must not take the rename for a failure of the disk.
         log.take_offline(StorageFault(log_dir.path, f"use {topic}-{partition}", "it was deleted"))
-        try:
-            self._disk.rename(log.directory, name)
-            self._disk.fault_point("log_renamed_before_sync")
-            self._disk.fsync_dir(log_dir.path)
-        except OSError as error:
-            raise self.dirs.fail(log_dir, f"remove {topic}-{partition}", error) from error
+        yield from self.move_folder(log_dir, f"remove {topic}-{partition}", log.directory, name)
         log.moved_to(name, log_dir.path)
+
+    def move_folder(self, log_dir: LogDir, operation: str, old: str, new: str) -> Steps[None]:
+        """Rename a folder of `log_dir` durably.
+
+        Raises:
+            StorageFault: the directory failed.
+        """
+
+        def work() -> None:
+            self._disk.move(old, new)
+            self._disk.fault_point("log_renamed_before_sync")
+
+        self._disk.forget(old)
+        yield DiskJob(log_dir, operation, work, syncs=True)
+        log_dir.require_online()
 
     def create(
         self,
@@ -131,29 +145,51 @@ class LogTable:
         *,
         topic_id: Uuid | None,
         config: LogConfig,
-    ) -> PartitionLog:
+    ) -> Steps[PartitionLog]:
         """Create an empty log in a folder called `name`; the caller puts it into a table.
 
         Raises:
             StorageFault: the directory failed.
         """
+        log_dir.creating.add(key)
+        try:
+            yield from self.checkpoints.forget_steps(log_dir, key)
+            log = yield from self._make_folder(log_dir, name, key, topic_id, config)
+        finally:
+            log_dir.creating.discard(key)
+        log.keeper = self._keeper
+        return log
+
+    def _make_folder(
+        self,
+        log_dir: LogDir,
+        name: str,
+        key: TopicPartition,
+        topic_id: Uuid | None,
+        config: LogConfig,
+    ) -> Steps[PartitionLog]:
         topic, partition = key
         path = f"{log_dir.path}/{name}"
         place = LogPlace(
             log_dir=log_dir.path, directory=path, topic=topic, partition=partition, clean=True
         )
-        try:
+        made: list[PartitionLog] = []
+
+        def load() -> None:
+            log = load_log(self._disk, place, config, clock=self._clock, entropy=self._entropy)
+            if topic_id is not None and log.topic_id is None:
+                log.set_topic_id(topic_id)
+                log.write_metadata()
+            made.append(log)
+
+        def work() -> None:
             self._disk.mkdir(path)
-        except OSError as error:
-            raise self.dirs.fail(log_dir, f"create {topic}-{partition}", error) from error
-        self._disk.fault_point("log_folder_made_before_its_files")
-        try:
-            self.checkpoints.forget(log_dir, key)
-        except OSError as error:
-            raise self.dirs.fail(log_dir, "checkpoint", error) from error
-        log = load_log(self._disk, place, config, clock=self._clock, entropy=self._entropy)
-        log.keeper = self._keeper
-        if topic_id is not None and log.topic_id is None:
-            log.set_topic_id(topic_id)
-            log.write_metadata()
-        return log
+            self._disk.fault_point("log_folder_made_before_its_files")
+            if not self._disk.listdir(path):
+                load()
+
+        yield DiskJob(log_dir, f"create {topic}-{partition}", work)
+        log_dir.require_online()
+        if not made:  # it has files already, which only the owner of the open files may read
+            load()
+        return made[0]

@@ -92,7 +92,7 @@ class Pair:
         replica = self.hosted(FOLLOWER)
         paths = {directory.path for directory in broker.log_manager.directories}
         (target,) = paths - {replica.log.log_dir}
-        broker.log_dir_moves.alter("t", 0, target)
+        await broker.log_dir_moves.alter("t", 0, target)
         (move,) = broker.log_dir_moves.in_order()
         await until(lambda: move.core.copied_bytes)
         assert move.core.stage is MoveStage.COPYING

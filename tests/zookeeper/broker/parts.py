@@ -1,5 +1,6 @@
 """A replica manager on real log directories, and the parts that serve the ZooKeeper controller."""
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,17 @@ HERE, OTHER = 1, 2
 
 
 class Supervisor:
-    """Keeps what failed."""
+    """Runs the work on folders, and keeps what failed."""
 
     def __init__(self, parts: "Parts") -> None:
         self._parts = parts
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Any, name: str) -> None:
-        raise AssertionError(f"unexpected task {name}")
+        assert name == "folders of logs", f"unexpected task {name}"
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: done.result())
 
     def fail(self, error: BaseException) -> None:
         raise error

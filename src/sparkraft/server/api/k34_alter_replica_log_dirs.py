@@ -10,6 +10,7 @@ Behaviour:
 Versions: v2 flexible.    Not done: -
 """
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
@@ -22,7 +23,7 @@ from sparkraft.protocol.messages.k34_alter_replica_log_dirs import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -30,19 +31,32 @@ if TYPE_CHECKING:
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+) -> Steps:
     """Begin each move."""
+    replicas = [
+        (topic.name, index, directory.path)
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    ]
+    begun: list[asyncio.Future[int]] = []
+    for replica in replicas:
+        begun.append(asyncio.ensure_future(_alter(broker, *replica)))
+        yield 5
     codes: dict[str, dict[int, int]] = {}
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for index in topic.partitions:
-                code = 0
-                try:
-                    broker.log_dir_moves.alter(topic.name, index, directory.path)
-                except KafkaError as error:
-                    code = int(error.code)
-                codes.setdefault(topic.name, {})[index] = code
+    for (topic_name, index, _), move in zip(replicas, begun, strict=True):
+        code = move.result() if move.done() else (yield move)
+        codes.setdefault(topic_name, {})[index] = code
+        yield 1
     return _response(codes)
+
+
+async def _alter(broker: "BrokerServices", topic: str, index: int, path: str) -> int:
+    try:
+        await broker.log_dir_moves.alter(topic, index, path)
+    except KafkaError as error:
+        return int(error.code)
+    return 0
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> AlterReplicaLogDirsResponse:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.loop_work import WorkMax
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.env import Env
     from sparkraft.storage.log import AppendInfo
 
 RETRIABLE_ERRORS = frozenset(
@@ -221,3 +222,46 @@ class AppendQueue:
 def _fail(future: "asyncio.Future[AppendInfo]", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+class AppendQueues:
+    """The queues of one broker's partitions.
+
+    Args:
+        env: its threads, clock and bounds.
+        append: appends a prepared batch.
+
+    Attributes:
+        waiting: the queues of partitions with batches that a thread prepares, or that wait for one.
+    """
+
+    def __init__(
+        self, env: "Env", append: "Callable[[HostedPartition, QueuedAppend], AppendInfo]"
+    ) -> None:
+        self._env = env
+        self._append = append
+        self.waiting: dict[HostedPartition, AppendQueue] = {}
+
+    def submit(
+        self, partition: "HostedPartition", one: QueuedAppend
+    ) -> "asyncio.Future[AppendInfo]":
+        """Append a batch after those of its partition that wait."""
+        queue = self.waiting.get(partition) or AppendQueue(
+            partition,
+            on_empty=partial(self._on_empty, partition),
+            in_thread=self._in_thread,
+            now_ms=self._env.clock.wall_ms,
+            work_max=self._env.work_max,
+            append=self._append,
+        )
+        self.waiting[partition] = queue
+        return queue.submit(one)
+
+    def _on_empty(self, partition: "HostedPartition", queue: AppendQueue) -> None:
+        if self.waiting.get(partition) is queue:
+            del self.waiting[partition]
+
+    def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> "Awaitable[Any]":
+        executor = self._env.record_executor or self._env.executor
+        prepare = partial(work, *arguments, self._env.breathe)
+        return asyncio.get_running_loop().run_in_executor(executor, prepare)

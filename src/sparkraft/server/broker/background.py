@@ -13,7 +13,7 @@ Work on all logs runs in slices, and files are written, synced and deleted off t
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.server.broker.disk_steps import DiskSteps
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkraft.server.env import Env
     from sparkraft.storage.log_manager import LogManager
 
-    OffLoop = Callable[..., Awaitable[object]]
+    OffLoop = Callable[..., Awaitable[Any]]
 
 INITIAL_DELAY_MS = 10_000
 """Without log.initial.task.delay.ms. Kafka waits 30 s; our checks are cheap, and files deleted

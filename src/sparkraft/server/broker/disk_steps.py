@@ -5,7 +5,7 @@ jobs that only wait for the disk. Between two steps anything may change; the ste
 they rely on.
 """
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.storage.log_dir import DiskJob
 
@@ -32,7 +32,7 @@ class DiskSteps:
         self,
         dirs: "LogDirs",
         *,
-        off_loop: "Callable[..., Awaitable[object]]",
+        off_loop: "Callable[..., Awaitable[Any]]",
         new_turn: "Callable[[], Turn]",
     ) -> None:
         self._dirs = dirs
@@ -54,7 +54,4 @@ class DiskSteps:
                 await turn.next()
 
     async def _run(self, job: DiskJob) -> None:
-        try:
-            await self._off_loop(job.work)
-        except OSError as error:
-            self._dirs.fail(job.log_dir, job.operation, error)
+        self._dirs.fail_jobs(await self._off_loop(self._dirs.attempt, [job]))

@@ -65,7 +65,7 @@ class Replicas(Protocol):
     async def settle(self) -> None:
         """Return when the logs match every image so far."""
 
-    def set_strays_aside(self) -> None:
+    async def set_strays_aside(self) -> None:
         """Rename logs that are not assigned to this broker."""
 
 
@@ -163,7 +163,7 @@ class BrokerLifecycle:
             self._fault_point("registered_before_caught_up")
             await self._publisher.catch_up(self.broker_epoch)
             await self._replicas.settle()
-            self._replicas.set_strays_aside()
+            await self._replicas.set_strays_aside()
             self.settled.set()
             await self._unfence()
             await self._heartbeat_until_stopped()

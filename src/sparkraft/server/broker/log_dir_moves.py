@@ -1,7 +1,8 @@
 """Moves replicas between this broker's log directories (AlterReplicaLogDirs, KIP-113, KIP-858).
 
     alter → create copy → steps of replica.fetch.max.bytes → caught up → AssignReplicasToDirs
-          → the image shows the new directory → caught up again → swap, in one event-loop iteration
+          → the image shows the new directory → caught up again → the copy's folder gets its final
+          name → caught up again → swap, in one event-loop iteration → the old folder goes
 
 One replica at a time is copied, in the order of topic and partition, as in Kafka: it finishes
 sooner, and the disks read sequentially. Others may meanwhile wait for the controller. Copying
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.storage.log import PartitionLog
+    from sparkraft.storage.log_dir import Steps
     from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -100,8 +102,10 @@ class LogDirMoves:
 
     # ---- requests
 
-    def alter(self, topic: str, index: int, path: str) -> None:
+    async def alter(self, topic: str, index: int, path: str) -> None:
         """Start to move a replica to a directory, or remember it for a replica not created yet.
+
+        Returns once the copy exists.
 
         Raises:
             KafkaError: LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR if the directory, another one or
@@ -110,27 +114,41 @@ class LogDirMoves:
                 REPLICA_NOT_AVAILABLE if the replica is not here (yet).
         """
         self._check_path(topic, index, path)
-        manager = self._log_manager
-        hosted = self._replicas.hosted(topic, index)
+        if self._replicas.hosted(topic, index) is None:
+            if self._log_manager.is_offline(topic, index):
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline")
+            self._log_manager.prefer_directory(topic, index, path)
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} is not here")
+        refusals: list[KafkaError] = []
+        steps = self._alter(topic, index, path, refusals)
+        if not await self._replicas.in_folders(topic, index, steps):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {path} failed")
+        if refusals:
+            raise refusals[0]
+
+    def _alter(
+        self, topic: str, index: int, path: str, refusals: list[KafkaError]
+    ) -> "Steps[None]":
+        """Create the copy, and begin the move if nothing has changed meanwhile."""
         key = (topic, index)
         move = self._moves.get(key)
         if move is not None and self._directory_of(move).log_dir != path:
             self.end(key, "it is moved to another directory", drop=True)
-        if hosted is None:
-            if manager.is_offline(topic, index):
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline")
-            manager.prefer_directory(*key, path)
-            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} is not here")
-        if hosted.log.log_dir == path or key in self._moves:
+        hosted = self._replicas.hosted(*key)
+        if hosted is not None and (hosted.log.log_dir == path or key in self._moves):
             return
-        if manager.offline_directories:
+        if hosted is not None and not self._log_manager.offline_directories:
+            copy = yield from self._log_manager.futures.create(hosted.log, path)
+            if self._replicas.hosted(*key) is hosted:
+                self._begin(hosted, copy)
+                return
+            yield from self._log_manager.futures.drop(*key)
+        if self._log_manager.offline_directories:
             # One of them may have an older copy; there must not be two.
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
-        try:
-            copy = manager.futures.create(hosted.log, path)
-        except StorageFault as fault:
-            raise self._replicas.on_disk_error(fault, hosted) from fault
-        self._begin(hosted, copy)
+            why = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
+        else:
+            why = KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} was removed")
+        refusals.append(why)
 
     def _check_path(self, topic: str, index: int, path: str) -> None:
         unique = random_uuid(self._entropy)
@@ -173,7 +191,7 @@ class LogDirMoves:
             if copy is None or copy.fault is not None:
                 return
             if copy.topic_id != hosted.topic_id:
-                self._log_manager.futures.drop(*key)  # of an older topic of that name
+                self._drop_copy(key)  # of an older topic of that name
                 return
             move = self._begin(hosted, copy)
         if known == move.target:
@@ -210,12 +228,16 @@ class LogDirMoves:
         move = self._moves.pop(key)
         log.info("Abandoned the move of %s: %s", move.hosted, why)
         if drop:
-            try:
-                self._log_manager.futures.drop(*key)
-            except StorageFault as fault:
-                self._replicas.on_disk_error(fault, move.hosted)
+            self._drop_copy(key)
         if move.core.may_be_known:
             self._report_directory(move)
+
+    def _drop_copy(self, key: tuple[str, int]) -> None:
+        """Use a copy no more, from now on, and delete its files."""
+        futures = self._log_manager.futures
+        copy = futures.take_out(*key)
+        if copy is not None:
+            self._replicas.in_folders(*key, futures.discard(copy))
 
     def _report_directory(self, move: Move) -> None:
         """Report the replica's directory to the controller, if it does not know it."""
@@ -311,7 +333,7 @@ class LogDirMoves:
     # ---- the swap
 
     async def _swap(self, key: tuple[str, int], move: Move) -> None:
-        """Fsync the copy off the loop, then replace the replica in one event-loop iteration."""
+        """Fsync and rename the copy off the loop, then replace the replica in one iteration."""
         copy = self._directory_of(move)
         try:
             await self._replicas.off_loop(copy.flush)
@@ -320,6 +342,8 @@ class LogDirMoves:
             return
         except KafkaError:
             return  # its directory is offline: the next step abandons the move
+        if not await self._replicas.in_folders(*key, self._rename(key, move)):
+            return
         if self._moves.get(key) is not move or not self._is_possible(key, move):
             return
         done = asyncio.get_running_loop().create_future()
@@ -333,21 +357,30 @@ class LogDirMoves:
         move.hosted.replace_log(take_over)
         await done
 
+    def _rename(self, key: tuple[str, int], move: Move) -> "Steps[None]":
+        """Give the copy its final name; it is still a copy, and this task alone uses it."""
+        if self._moves.get(key) is move and self._is_possible(key, move):
+            yield from self._log_manager.futures.rename(self._directory_of(move))
+
     def _take_over(self, key: tuple[str, int], move: Move) -> "PartitionLog":
         """The log to continue with: the copy, or the replica's own if the copy is not ready."""
         hosted, manager = move.hosted, self._log_manager
         replica, copy = hosted.log, self._directory_of(move)
-        if self._moves.get(key) is not move or not self._catch_up(key, move):
+        if self._moves.get(key) is not move or not self._is_possible(key, move):
+            return replica
+        if not self._catch_up(key, move):
+            self._wake.set()
             return replica
         try:
             if copy.recovery_point < replica.recovery_point:
                 copy.flush()  # records acknowledged as synced must be synced in the copy too
-            manager.futures.swap_in(*key)
         except (StorageFault, KafkaError) as error:
             del self._moves[key]
             self._replicas.on_disk_error(error, hosted)
-            return manager.get(*key) or replica
+            return replica
         del self._moves[key]
+        old = manager.futures.switch(copy)
+        self._replicas.in_folders(*key, manager.futures.finish(copy, old))
         log.info("Moved %s to %s, %d bytes", hosted, copy.log_dir, move.core.copied_bytes)
         return copy
 

@@ -15,7 +15,10 @@ Listeners, called on the event loop once the log exists:
     DamageListener             (partition) for a damaged follower that is no longer hosted
 
 The image changes at once; logs follow in small steps over several event-loop iterations, so that a
-topic of 10,000 partitions does not block the loop.
+topic of 10,000 partitions does not block the loop. Folders are created and renamed by threads
+(`folder_queue`): a new partition is hosted, with the role of the then newest image, once its folder
+exists; until then it is NOT_LEADER_OR_FOLLOWER. A dropped one is not hosted from the moment on at
+which its folder may be renamed.
 
 Not here: fetching from leaders (`fetchers`), bytes of logs (`sparkraft.storage`).
 """
@@ -24,18 +27,20 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.records.validate import Origin, is_heavy
-from sparkraft.server.broker.append_queue import AppendQueue, QueuedAppend
+from sparkraft.server.broker.append_queue import AppendQueues, QueuedAppend
+from sparkraft.server.broker.folder_queue import SLICES_PER_BATCH, FolderQueue
 from sparkraft.server.broker.partition import HostedPartition
+from sparkraft.server.broker.stray_logs import set_strays_aside
 from sparkraft.server.broker.timing_wheel import TimingWheel
 from sparkraft.server.broker.topic_configs import TopicConfigs
 from sparkraft.server.broker.topic_traffic import BrokerTraffic
 from sparkraft.storage.disk import StorageFault
+from sparkraft.storage.log_dir import DiskJob
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
@@ -48,7 +53,9 @@ if TYPE_CHECKING:
     from sparkraft.server.env import Env
     from sparkraft.server.loop_turns import Turn
     from sparkraft.server.supervisor import Supervisor
+    from sparkraft.storage.config import LogConfig
     from sparkraft.storage.log import AppendInfo, PartitionLog
+    from sparkraft.storage.log_dir import Steps
     from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -117,8 +124,17 @@ class ReplicaManager:
         self._by_id: dict[tuple[bytes, int], HostedPartition] = {}
         self._lost: set[tuple[bytes, int]] = set()
         """Partitions whose log directory is offline."""
-        self._queues: dict[HostedPartition, AppendQueue] = {}
-        """Of partitions with batches that a thread prepares, or that wait for one."""
+        self._appends = AppendQueues(env, self._append_prepared)
+        self._making: set[tuple[bytes, int]] = set()
+        """Partitions whose log is being created."""
+        self._folders = FolderQueue(
+            log_manager.dirs,
+            off_loop=self._in_folder_thread,
+            new_turn=lambda: env.turn(env.work_max.folders),
+            batch_max=SLICES_PER_BATCH * env.work_max.folders,
+            spawn=supervisor.spawn,
+            on_idle=self._maybe_settled,
+        )
         self._work: deque[Iterator[None]] = deque()
         self._working = False
         self._turn: Turn | None = None
@@ -224,7 +240,7 @@ class ReplicaManager:
 
     def must_queue(self, partition: HostedPartition, records: Any) -> bool:
         """Whether a client's batch must go through `append_in_order`."""
-        queues = self._queues
+        queues = self._appends.waiting
         return (queues and partition in queues) or is_heavy(
             records, partition.log.rules, self.env.work_max
         )
@@ -233,30 +249,12 @@ class ReplicaManager:
         self, partition: HostedPartition, one: QueuedAppend
     ) -> "asyncio.Future[AppendInfo]":
         """Append a client's batch after those of its partition that wait (`append_queue`)."""
-        queue = self._queues.get(partition) or AppendQueue(
-            partition,
-            on_empty=partial(self._on_queue_empty, partition),
-            in_thread=self._check_in_thread,
-            now_ms=self.clock.wall_ms,
-            work_max=self.env.work_max,
-            append=self._append_prepared,
-        )
-        self._queues[partition] = queue
-        return queue.submit(one)
-
-    def _on_queue_empty(self, partition: HostedPartition, queue: AppendQueue) -> None:
-        if self._queues.get(partition) is queue:
-            del self._queues[partition]
+        return self._appends.submit(partition, one)
 
     def _append_prepared(self, partition: HostedPartition, one: QueuedAppend) -> "AppendInfo":
         return self.append_to(
             partition, one.records, acks=one.acks, origin=Origin.CLIENT, prepared=one.prepared
         )
-
-    def _check_in_thread(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
-        executor = self.env.record_executor or self.env.executor
-        prepare = partial(work, *arguments, self.env.breathe)
-        return asyncio.get_running_loop().run_in_executor(executor, prepare)
 
     async def append_and_wait(
         self, topic: str, index: int, records: Any, *, acks: int = -1,
@@ -289,9 +287,14 @@ class ReplicaManager:
             self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
         self._step()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the logs match every image so far."""
+        return not self._work and self._folders.is_idle
+
     async def settle(self) -> None:
         """Return when the logs match every image so far."""
-        while self._work:
+        while not self.is_settled:
             done = asyncio.get_running_loop().create_future()
             self._settled.append(done)
             await done
@@ -312,7 +315,10 @@ class ReplicaManager:
                 turn.is_over(1)
         finally:
             self._working = False
-        if self._work:
+        self._maybe_settled()
+
+    def _maybe_settled(self) -> None:
+        if not self.is_settled:
             return
         for done in self._settled:
             if not done.done():
@@ -353,22 +359,24 @@ class ReplicaManager:
     def _host(
         self, topic: "Topic", index: int, partition: "PartitionState", values: dict[str, Any]
     ) -> None:
+        """Give a partition the role of the image, now or as soon as its log exists."""
         hosted = self._by_id.get((topic.id, index))
-        try:
-            config = self.log_manager.log_config(values)
-            if hosted is None:
-                hosted = self._make(topic, index, partition, config)
-        except StorageFault as fault:
-            self._lost.add((topic.id, index))
-            self._on_storage_fault(fault)
-            return
-        except KafkaError as error:
-            if (topic.id, index) not in self._lost:
-                log.warning("Cannot host %s-%d: %s", topic.name, index, error)
-            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                self._lost.add((topic.id, index))
-            return
-        self._lost.discard((topic.id, index))
+        if hosted is None:
+            key = (topic.name, index)
+            ready = None
+            if not self._folders.is_busy(key):
+                ready = self.log_manager.ready(*key, topic.id)
+            if ready is None or _has_leftovers(ready, self.log_manager.log_config(values)):
+                self._submit_creation(topic, index)
+                return
+            hosted = self._register(topic, index, ready)
+        self._give_role(hosted, partition, values)
+
+    def _give_role(
+        self, hosted: HostedPartition, partition: "PartitionState", values: dict[str, Any]
+    ) -> None:
+        self._lost.discard((hosted.topic_id, hosted.index))
+        config = self.log_manager.log_config(values)
         hosted.configure(config, min_insync=values["min.insync.replicas"])
         for listener in self.placement_listeners:
             listener(hosted, partition.directory(self._node_id))
@@ -386,13 +394,69 @@ class ReplicaManager:
         if hosted.is_follower and (hosted.topic, hosted.index) in self.log_manager.damage.reads:
             self._drop_damaged(hosted)  # the damage was found while it led
 
-    def _make(
-        self, topic: "Topic", index: int, partition: "PartitionState", config: Any
-    ) -> HostedPartition:
+    def _register(self, topic: "Topic", index: int, made: "PartitionLog") -> HostedPartition:
+        traffic = self.traffic.join(topic.name)
+        hosted = HostedPartition(self, topic.name, topic.id, index, made, traffic)
+        self._hosted[topic.name, index] = hosted
+        self._by_id[topic.id, index] = hosted
+        return hosted
+
+    def _submit_creation(self, topic: "Topic", index: int) -> None:
+        if (topic.id, index) not in self._making:
+            self._making.add((topic.id, index))
+            self._folders.submit((topic.name, index), self._create(topic.id, topic.name, index))
+
+    def _create(self, topic_id: "Uuid", name: str, index: int) -> "Steps[None]":
+        """Create a partition's log, and host it if the image still assigns it here."""
+        try:
+            yield from self._make(topic_id, name, index)
+        except StorageFault as fault:
+            self._lost.add((topic_id, index))
+            self._on_storage_fault(fault)
+        except KafkaError as error:
+            if (topic_id, index) not in self._lost:
+                log.warning("Cannot host %s-%d: %s", name, index, error)
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._lost.add((topic_id, index))
+        finally:
+            self._making.discard((topic_id, index))
+
+    def _make(self, topic_id: "Uuid", name: str, index: int) -> "Steps[None]":
+        topic, partition = self._assigned(topic_id, index)
+        if topic is None or partition is None:
+            return
+        made = yield from self._make_log(topic, index, partition)
+        # Meanwhile the topic may have been deleted, reassigned, elected or configured.
+        topic, partition = self._assigned(topic_id, index)
+        if topic is None or partition is None:
+            yield from self.log_manager.deletion(name, index)
+            return
+        if made.fault is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(made.fault))
+        values = self.topic_configs.of(self.image, name)
+        self._give_role(self._register(topic, index, made), partition, values)
+
+    def is_assigned(self, topic_id: "Uuid", index: int) -> bool:
+        """Whether the newest image has a replica of the partition here."""
+        return self._assigned(topic_id, index)[0] is not None
+
+    def _assigned(
+        self, topic_id: "Uuid", index: int
+    ) -> "tuple[Topic, PartitionState] | tuple[None, None]":
+        """The topic and the partition in the newest image, if it has a replica here."""
+        topic = self.image.topics_by_id.get(topic_id)
+        partition = None if topic is None else topic.partitions.get(index)
+        if topic is None or partition is None or self._node_id not in partition.replicas:
+            return None, None
+        return topic, partition
+
+    def _make_log(
+        self, topic: "Topic", index: int, partition: "PartitionState"
+    ) -> "Steps[PartitionLog]":
         known = self.log_manager.get(topic.name, index)
         if known is not None and known.topic_id not in {None, topic.id}:
             log.warning("Setting %s aside: it belongs to a deleted topic of the same name", known)
-            self.log_manager.mark_stray(topic.name, index)
+            yield from self.log_manager.mark_stray(topic.name, index)
         if (topic.name, index) in self.log_manager.damaged and self._is_spare(partition):
             log.warning(
                 "Setting damaged %s-%d aside; fetching it again from node %d",
@@ -400,20 +464,20 @@ class ReplicaManager:
                 index,
                 partition.leader,
             )
-            self.log_manager.damage.set_aside(topic.name, index)
-        made = self.log_manager.get_or_create(
+            yield from self.log_manager.damage.set_aside(topic.name, index)
+        config = self.log_manager.log_config(self.topic_configs.of(self.image, topic.name))
+        made = yield from self.log_manager.creation(
             topic.name,
             index,
             topic.id,
             config,
             directory_id=partition.directory(self._node_id),
         )
-        _sync_leftovers(made, config.flush_messages)
-        traffic = self.traffic.join(topic.name)
-        hosted = HostedPartition(self, topic.name, topic.id, index, made, traffic)
-        self._hosted[topic.name, index] = hosted
-        self._by_id[topic.id, index] = hosted
-        return hosted
+        if _has_leftovers(made, config):
+            log_dir = self.log_manager.dirs.of(made)
+            yield DiskJob(log_dir, f"sync {made.name}", made.flush)
+            log_dir.require_online()
+        return made
 
     def _is_spare(self, partition: "PartitionState") -> bool:
         """Whether another broker leads, and this replica is in neither the ISR nor the ELR."""
@@ -447,63 +511,55 @@ class ReplicaManager:
         for hosted in list(self.all_hosted()):
             hosted.maybe_shrink_isr(now_ms)
 
-    def set_strays_aside(self) -> None:
-        """Rename logs of earlier runs that are not assigned to this broker; once caught up.
-
-        Assigned logs that could not be hosted, because a disk just failed, are left alone.
-        """
-        for known in self.log_manager.logs():
-            if not self._is_assigned(known):
-                log.warning(
-                    "Setting %s aside: this broker is not a replica of its partition", known
-                )
-                try:
-                    self.log_manager.mark_stray(known.topic, known.partition)
-                except StorageFault as fault:
-                    self._on_storage_fault(fault)
-        for copy in self.log_manager.futures.all():
-            self._drop_stray_copy(copy)
-
-    def _is_assigned(self, known: "PartitionLog") -> bool:
-        """Whether the log is of a replica assigned to this broker."""
-        topic_id = self.image.topics_by_name.get(known.topic)
-        if topic_id is None or known.topic_id not in {None, topic_id}:
-            return False
-        partition = self.image.partition(topic_id, known.partition)
-        return partition is not None and self._node_id in partition.replicas
-
-    def _drop_stray_copy(self, copy: "PartitionLog") -> None:
-        """Delete the copy of a running move if its replica is no longer assigned here."""
-        known = self.image.partition(copy.topic_id, copy.partition) if copy.topic_id else None
-        if known is None or self._node_id not in known.replicas:
-            try:
-                self.log_manager.futures.drop(copy.topic, copy.partition)
-            except StorageFault as fault:
-                self._on_storage_fault(fault)
+    async def set_strays_aside(self) -> None:
+        """Rename logs of earlier runs that are not assigned to this broker; once caught up."""
+        await set_strays_aside(self)
 
     def _drop(self, hosted: HostedPartition) -> None:
         """Stop hosting a partition and delete its log."""
         self.forget(hosted)
-        if self.log_manager.get(hosted.topic, hosted.index) is not hosted.log:
-            return  # set aside already; the name belongs to a new topic
-        try:
-            self.log_manager.delete(hosted.topic, hosted.index)
-        except StorageFault as fault:
-            self._on_storage_fault(fault)
+        self.in_folders(hosted.topic, hosted.index, self._delete(hosted))
 
-    def delete(self, topic: str, index: int) -> bool:
+    def _delete(self, hosted: HostedPartition) -> "Steps[None]":
+        # Else it was set aside already, and the name belongs to a new topic.
+        if self.log_manager.get(hosted.topic, hosted.index) is hosted.log:
+            yield from self.log_manager.deletion(hosted.topic, hosted.index)
+
+    def delete(self, topic: str, index: int) -> "asyncio.Future[bool]":
         """Stop hosting a partition and delete its log, hosted or not; False if the disk failed."""
         hosted = self._hosted.get((topic, index))
         if hosted is not None:
             self.forget(hosted)
-        if self.log_manager.get(topic, index) is None:
-            return True
+        return self.in_folders(topic, index, self._delete_all(topic, index))
+
+    def _delete_all(self, topic: str, index: int) -> "Steps[None]":
+        hosted = self._hosted.get((topic, index))
+        if hosted is not None:  # its log was being created
+            self.forget(hosted)
+        yield from self.log_manager.deletion(topic, index)
+
+    def in_folders(self, topic: str, index: int, steps: "Steps[Any]") -> "asyncio.Future[bool]":
+        """Carry out work on the folders of a partition, after all that was submitted before.
+
+        The result is False if a disk failed, whose directory is offline then.
+        """
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._folders.submit((topic, index), self._guarded(steps, done))
+        return done
+
+    def _guarded(self, steps: "Steps[Any]", done: "asyncio.Future[bool]") -> "Steps[None]":
+        is_done = False
         try:
-            self.log_manager.delete(topic, index)
+            yield from steps
+            is_done = True
         except StorageFault as fault:
             self._on_storage_fault(fault)
-            return False
-        return True
+        if not done.done():
+            done.set_result(is_done)
+
+    async def close_folders(self) -> None:
+        """Return when no thread works on folders; nothing is created or deleted any more."""
+        await self._folders.close()
 
     def forget(self, hosted: HostedPartition) -> None:
         """Stop hosting a partition; its files stay."""
@@ -532,6 +588,10 @@ class ReplicaManager:
         """Run blocking disk work in the executor."""
         return asyncio.get_running_loop().run_in_executor(self.env.executor, work, *arguments)
 
+    def _in_folder_thread(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        executor = self.env.folder_executor or self.env.executor
+        return asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
+
     def on_disk_error(self, error: Exception, partition: HostedPartition) -> KafkaError:
         """Take the log dir offline; returns the error for the client."""
         if isinstance(error, StorageFault):
@@ -547,10 +607,10 @@ class ReplicaManager:
             self.forget(hosted)
 
 
-def _sync_leftovers(log: "PartitionLog", flush_messages: int) -> None:
-    """Fsync what a killed process left in the page cache, if the topic's configs require fsyncs.
+def _has_leftovers(log: "PartitionLog", config: "LogConfig") -> bool:
+    """Whether a killed process left records in the page cache that must be synced before use.
 
-    A follower acknowledges its log end offset with its first fetch; a leader counts its own.
+    If the topic's configs require fsyncs: a follower acknowledges its log end offset with its first
+    fetch, and a leader counts its own.
     """
-    if log.unflushed_messages >= flush_messages:
-        log.flush()
+    return log.unflushed_messages >= config.flush_messages

@@ -158,6 +158,7 @@ class Hosting:
         """Stop partitions, and delete the logs of those marked; returns the result of each."""
         results: dict[tuple[str, int], ErrorCode] = {}
         changed: set[Uuid] = set()
+        deleted: list[tuple[Stop, asyncio.Future[bool]]] = []
         for number, one in enumerate(stops):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -172,8 +173,7 @@ class Hosting:
             results[one.topic, one.partition] = ErrorCode.NONE
             if one.delete:
                 self._remove(one.topic, one.partition)
-                if not self._replicas.delete(one.topic, one.partition):
-                    results[one.topic, one.partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                deleted.append((one, self._replicas.delete(one.topic, one.partition)))
             elif known is not None and topic_id is not None:
                 # It neither fetches nor leads until the next LeaderAndIsr; its log stays.
                 self._put(one.topic, topic_id, one.partition, known._replace(leader=NO_LEADER))
@@ -181,6 +181,9 @@ class Hosting:
         if changed:
             self._publish(self._replicas.image, changed)
             await self._replicas.settle()
+        for one, done in deleted:
+            if not await done:
+                results[one.topic, one.partition] = ErrorCode.KAFKA_STORAGE_ERROR
         return results
 
     # ---- the partitions here

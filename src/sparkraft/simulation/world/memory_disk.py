@@ -417,6 +417,10 @@ class MemoryDisk:
         """See `Disk.rename`."""
         self._do(Operation("rename", old, target=new))
 
+    def move(self, old: str, new: str) -> None:
+        """See `Disk.move`."""
+        self.rename(old, new)
+
     def unlink(self, path: str) -> None:
         """See `Disk.unlink`."""
         if path in self._tree.files:
