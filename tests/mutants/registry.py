@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from tests.mutants.core_mutants import CORE_MUTANTS
+from tests.mutants.folder_mutants import FOLDER_MUTANTS
 from tests.mutants.group_mutants import GROUP_MUTANTS
 from tests.mutants.isolated_mutants import ISOLATED_MUTANTS
 from tests.mutants.loop_mutants import LOOP_MUTANTS
@@ -25,6 +26,7 @@ MUTANTS: dict[str, Mutant] = {
     **ISOLATED_MUTANTS,
     **STORAGE_MUTANTS,
     **LOOP_MUTANTS,
+    **FOLDER_MUTANTS,
     **TRANSACTION_MUTANTS,
     **GROUP_MUTANTS,
 }

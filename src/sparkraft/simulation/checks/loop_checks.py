@@ -2,7 +2,7 @@
 
 A piece is one callback of the loop. Counted, by observing the product from outside:
 
-    folders      logs hosted or dropped after a change of the image
+    folders      logs hosted or dropped after a change of the image; none may be made or renamed
     partitions   logs whose retention is checked
     bytes        record batches compressed or decompressed; work in threads counts for nothing
     device reads reads for fetches of bytes that are not in the page cache: none
@@ -19,8 +19,11 @@ from sparkraft.records import record, validate
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.shared_reads import SharedReads
 from sparkraft.simulation.checks.probe import Probe, Require, current_machine
-from sparkraft.simulation.world.machine import WORK_MAX
+from sparkraft.simulation.world.loop import CURRENT
+from sparkraft.simulation.world.machine import DIRECTORY, WORK_MAX
+from sparkraft.simulation.world.memory_disk import Operation
 from sparkraft.storage import removal
+from sparkraft.storage.names import METADATA_DIR, parse_partition_dir
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
@@ -61,6 +64,20 @@ class LoopChecks:
         yield
         if waited := machine.disk.device_reads - before:
             self.on_work("device reads", waited)
+
+    def on_operation(self, machine: "Machine", operation: Operation) -> None:
+        """A disk has carried out an operation: folders of logs belong to threads."""
+        incarnation = machine.incarnation
+        if operation.kind not in ("mkdir", "rename") or incarnation is None:
+            return
+        folder = operation.path.removeprefix(f"{DIRECTORY}/")
+        if parse_partition_dir(folder) is None or folder == METADATA_DIR:
+            return
+        self._require(
+            incarnation.off_loop or CURRENT.get() is not incarnation,
+            "L1",
+            f"{machine.name} runs {operation.kind} of {operation.path} on its event loop",
+        )
 
     def _add(self, machine: "Machine", unit: str, count: int) -> None:
         assert machine.incarnation is not None

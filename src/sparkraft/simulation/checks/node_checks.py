@@ -7,7 +7,7 @@ C10 after healing: brokers are unfenced, every partition has a leader, reassignm
     controllers agree; preferred leaders lead again if leaders are rebalanced often enough
 
 C1 to C4, C8 and P1 to P11: `record_checks`; C5: `registration_checks`
-S1 to S9: `storage_checks`; S6: `compaction_clients`
+S1 to S9: `storage_checks`; S6: `compaction_clients`; S10: `folder_checks`
 L1: work in one piece of an event loop: `loop_checks`
 F1, G8: fencing and group coordinators: `process_checks`
 E1  explanations of leaders and ISRs match what happened: `explanation_checks`
@@ -28,6 +28,7 @@ from sparkraft.metadata.snapshot import records_of
 from sparkraft.records.batch import iter_batches
 from sparkraft.simulation.checks import versions
 from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
+from sparkraft.simulation.checks.folder_checks import FolderChecks, folders_watched
 from sparkraft.simulation.checks.group_checks import GroupChecks
 from sparkraft.simulation.checks.isr_oracle import listening
 from sparkraft.simulation.checks.loop_checks import LoopChecks, work_watched
@@ -68,6 +69,7 @@ class NodeChecks:
         self.registrations = RegistrationChecks(probe, self.require)
         self.storage = StorageChecks(probe, self.require)
         self.loops = LoopChecks(probe, self.require)
+        self.folders = FolderChecks(probe, self.require)
         self.processes = ProcessChecks(probe, self.require)
         self.explanations = ExplanationChecks(probe, self.require)
         self.transactions = TransactionChecks(
@@ -77,6 +79,7 @@ class NodeChecks:
         self.shards = ShardChecks(probe, self.require)
         self.storage.on_batches = self._on_batches
         self.storage.on_answer = self.groups.on_answer
+        self.storage.on_folders = self.loops.on_operation
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
         self._created_below: dict[str, int] = {}
@@ -116,6 +119,7 @@ class NodeChecks:
                 on_expired=self.storage.on_expired,
             ),
             work_watched(self.loops),
+            folders_watched(self.folders),
             self.shards.watching(),
         ):
             yield
@@ -241,6 +245,7 @@ class NodeChecks:
         self.events.every_second()
         self.snapshots.every_second()
         self.records.every_second()
+        self.folders.every_second()
         self.processes.every_second()
         self.explanations.every_second()
         self.transactions.every_second()
@@ -283,6 +288,7 @@ class NodeChecks:
                     f"{name} was created as {self.created[name]}, {machine.name} has {topic_id}",
                 )
         self.storage.at_end()
+        self.folders.every_second()
         self.explanations.at_end()
         self.transactions.at_end()
         self.groups.at_end()

@@ -95,6 +95,8 @@ class StorageChecks:
         self._sent: dict[tuple[str, int], set[bytes]] = defaultdict(set)
         self.on_batches: Callable[[Machine, str, list[StoredBatch]], None] = lambda *_: None
         """Called with the directory and the batches of each append to a recovered log."""
+        self.on_folders: Callable[[Machine, Operation], None] = lambda *_: None
+        """Called with each operation, before it is checked here."""
         self.on_answer: Callable[[str, Any, Any], None] = lambda *_: None
         """Called with the host, the request and the response of each client."""
 
@@ -109,6 +111,7 @@ class StorageChecks:
 
     def on_operation(self, machine: "Machine", operation: Operation) -> None:
         """Check an operation right after the disk performed it."""
+        self.on_folders(machine, operation)
         seen, path = self.watched(machine), operation.path
         match operation.kind:
             case "fsync" | "fsync_dir":

@@ -47,14 +47,11 @@ async def _ask_once(world: "NodesWorld", name: str) -> None:
     host = world.dice.choice(whole).name
     connection = await Connection.open(host, BROKER_PORT, timeout_ms=REQUEST_MS)
     try:
-        topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=REQUEST_MS)
-        answer = await connection.send(request, timeout_ms=REQUEST_MS)
-        for result in answer.topics:
-            if result.error_code == 0:
-                world.checks.on_created(result.name, result.topic_id)
+        await _create(world, connection, name)
         if world.dice.random() < 0.1:  # noqa: PLR2004 (most of them stay)
             await _delete_one(world, connection)
+        if world.dice.random() < 0.1:  # noqa: PLR2004 (its folders are still made or renamed)
+            await _replace_one(world, connection)
         ask = InitProducerIdRequest(transactional_id=None, producer_epoch=-1)
         producer = await connection.send(ask, timeout_ms=REQUEST_MS)
         if producer.error_code == 0:
@@ -63,12 +60,35 @@ async def _ask_once(world: "NodesWorld", name: str) -> None:
         connection.abort("done")
 
 
-async def _delete_one(world: "NodesWorld", connection: Connection) -> None:
-    """Delete a created topic; later checks accept that it exists or not."""
+async def _replace_one(world: "NodesWorld", connection: Connection) -> None:
+    """Delete a created topic and create it again at once, a few times."""
     if not world.checks.created:
         return
     name = world.dice.choice(sorted(world.checks.created))
-    del world.checks.created[name]
+    for _ in range(world.dice.choice([1, 2, 3])):
+        await _delete(world, connection, name)
+        await _create(world, connection, name)
+    world.counts["topics replaced"] += 1
+
+
+async def _create(world: "NodesWorld", connection: Connection, name: str) -> None:
+    topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=REQUEST_MS)
+    answer = await connection.send(request, timeout_ms=REQUEST_MS)
+    for result in answer.topics:
+        if result.error_code == 0:
+            world.checks.on_created(result.name, result.topic_id)
+
+
+async def _delete_one(world: "NodesWorld", connection: Connection) -> None:
+    """Delete a created topic."""
+    if world.checks.created:
+        await _delete(world, connection, world.dice.choice(sorted(world.checks.created)))
+
+
+async def _delete(world: "NodesWorld", connection: Connection, name: str) -> None:
+    """Delete a topic; later checks accept that it exists or not."""
+    world.checks.created.pop(name, None)
     topic = DeleteTopicState(name=name)
     request = DeleteTopicsRequest(topics=[topic], timeout_ms=REQUEST_MS)
     await connection.send(request, timeout_ms=REQUEST_MS)

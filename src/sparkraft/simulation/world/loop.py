@@ -216,7 +216,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
-        """Run `func` at once after the delay of a disk."""
+        """Run `func` at once after the delay of `executor`, or of the disk if it has none."""
         current = CURRENT.get()
         assert current is not None
         future: asyncio.Future[Any] = self.create_future()
@@ -234,7 +234,8 @@ class SimLoop(asyncio.BaseEventLoop):
             finally:
                 current.off_loop = False
 
-        self.call_later(current.disk_delay(), work)
+        delay_s = getattr(executor, "delay_s", None) or current.disk_delay
+        self.call_later(delay_s(), work)
         return future
 
     def add_signal_handler(  # type: ignore[override]

@@ -57,6 +57,10 @@ BACK_AFTER_S = (0.01, 0.3, 3.0)
 """Possible delays before a process is restarted after a fault point struck."""
 
 
+FOLDER_DELAYS_S = (0.002, 0.002, 0.002, 0.02, 0.02, 0.3, 3.0)
+"""Upper bounds of the time until a thread has worked on folders, equally frequent."""
+
+
 class SimClock:
     """The clocks of an incarnation; `skew_ms()` is the error of its machine's wall clock."""
 
@@ -150,7 +154,14 @@ class TracedDisk(MemoryDisk):
 
 
 class Executor:
-    """Stands in for the disk's threads; `SimLoop.run_in_executor` does the work."""
+    """Stands in for the disk's threads; `SimLoop.run_in_executor` does the work.
+
+    Args:
+        delay_s: of each piece of work; None: that of the machine's disk.
+    """
+
+    def __init__(self, delay_s: Callable[[], float] | None = None) -> None:
+        self.delay_s = delay_s
 
     def submit(self, work: Callable[[], None]) -> "Future[None]":
         """Run `work` at once, for callers that block their loop on the result."""
@@ -390,6 +401,7 @@ class Machine:
             network=world.network,
             disk=self.disk,
             executor=Executor(),  # type: ignore[arg-type]
+            folder_executor=Executor(self._folder_delay()),  # type: ignore[arg-type]
             fault_point=self.fault_point,
             work_max=WORK_MAX,
             turns=LoopTurns(self._turn_delay),
@@ -433,6 +445,18 @@ class Machine:
         if self.world.loop.now < self.slow_until:
             return dice.uniform(0.1, 2.0)
         return dice.uniform(0.0001, 0.01)
+
+    def _folder_delay(self) -> Callable[[], float]:
+        """Returns delays of work on folders: sometimes so long that everything else overtakes it.
+
+        It has its own dice, so that the number of such pieces changes nothing else.
+        """
+        dice = random.Random(f"{self.world.seed} {self.name} {self.life} folders")
+
+        def delay() -> float:
+            return dice.uniform(0, dice.choice(FOLDER_DELAYS_S))
+
+        return delay
 
     def _turn_delay(self) -> float:
         return self.world.dice.uniform(0, 0.003)
