@@ -27,6 +27,12 @@ async def create(nodes: Nodes, name: str, partitions: int, replicas: int, **conf
     assert not isinstance(made[name], KafkaError), made
 
 
+def retention_ms(nodes: Nodes, topic: str) -> int | None:
+    """Of the log of broker 2; None before it exists."""
+    log = nodes[2].broker.log_manager.get(topic, 0)
+    return None if log is None else log.config.retention_ms
+
+
 async def produce(nodes: Nodes, topic: str, partitions: int) -> None:
     async with nodes.admin() as admin, Producer(admin.cluster) as producer:
         sent = [await producer.send(topic, b"v", partition=at) for at in range(partitions)]
@@ -43,10 +49,9 @@ def test_topics_are_created_written_and_deleted_under_our_controller(tmp_path):
             await until(lambda: sorted(nodes[1].broker.image.brokers) == [1, 2])
             # Through either broker: the other one sends it on.
             await create(nodes, "t", 2, 2, retention_ms="3600000")
-            assert {leader for leader, _ in nodes.states("t", 2).values()} == {1, 2}
+            await until(lambda: {leader for leader, _ in nodes.states("t", 2).values()} == {1, 2})
             # The configs of a new topic have no notification: they are read with the topic.
-            log = nodes[2].broker.log_manager.get("t", 0)
-            assert log.config.retention_ms == 3_600_000
+            await until(lambda: retention_ms(nodes, "t") == 3_600_000)
             await produce(nodes, "t", 2)
             async with nodes.admin() as admin:
                 again = await admin.create_topics(
@@ -54,14 +59,13 @@ def test_topics_are_created_written_and_deleted_under_our_controller(tmp_path):
                 )
                 assert again["t"].code == ErrorCode.TOPIC_ALREADY_EXISTS
                 assert await admin.create_partitions({"t": 3}) == {"t": None}
-                assert sorted(nodes.states("t", 2)) == [0, 1, 2]
+                await until(lambda: sorted(nodes.states("t", 2)) == [0, 1, 2])
                 assert await admin.delete_topics(["t"]) == {"t": None}
             await until(lambda: nodes[2].broker.log_manager.get("t", 0) is None)
             await until(lambda: "t" not in nodes.ensemble.znodes.get("/brokers/topics").children)
             # A topic of the same name has its own configs.
             await create(nodes, "t", 1, 2, retention_ms="7200000")
-            log = nodes[2].broker.log_manager.get("t", 0)
-            assert log.config.retention_ms == 7_200_000
+            await until(lambda: retention_ms(nodes, "t") == 7_200_000)
 
     run(test())
 
