@@ -5,8 +5,9 @@ import json
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
-from sparkraft.pipeline import json_values, query, sinks, spec
+from sparkraft.pipeline import check, json_values, query, sinks, spec
 
 FILE = """
 name = "n"
@@ -83,6 +84,17 @@ def test_a_table_follows_the_events(spark, tmp_path):
     frame = spark.createDataFrame([(None, b'{"op":"t"}', "t", 0, 7, None)], RECORD)
     with pytest.raises(PySparkException, match="the value of t-0 at offset 7 does not fit"):
         query.decoded(stops, frame).collect()
+
+
+def test_a_result_without_the_column_of_deletes_is_noted(tmp_path):
+    pipeline = spec.parse(FILE, folder=tmp_path, values={})
+    columns = StructType().add("id", "long", nullable=False).add("offset", "long")
+    (note,) = check.notes(pipeline, columns)
+    assert note == (
+        "[source] has deletes, and the result has no column tombstone: the delta sink keeps "
+        "deleted rows"
+    )
+    assert check.notes(pipeline, columns.add("tombstone", "boolean")) == []
 
 
 @pytest.mark.parametrize(

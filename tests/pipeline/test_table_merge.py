@@ -2,7 +2,7 @@
 
 import json
 import random
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,20 +13,19 @@ from sparkraft.pipeline import table_files, table_merge, table_rewrite
 from sparkraft.pipeline.delta import DeltaSink, Stored
 from sparkraft.pipeline.key_match import KeyIndex, last_of_runs
 from sparkraft.pipeline.spec import SpecError
-from sparkraft.pipeline.table_merge import Merge, run_here
+from sparkraft.pipeline.table_merge import Merge, run_here, sorted_rows
 from sparkraft.pipeline.upkeep import keep_up
 
 
 def merge_of(sink, rows, batch_id, tasks=2, run=run_here):
     """Write a batch as `tasks` tasks do, in this process."""
     task = sink.keyed_task(rows.schema, f"part-{batch_id}", separates=False)
-    by = [*sink.keys, *filter(None, [sink.order_by])]
     keys = [tuple(row.values()) for row in rows.select(list(sink.keys)).to_pylist()]
     reports = []
     for number in range(tasks):
         chosen = [hash(str(key)) % tasks == number for key in keys]
         part = rows.filter(pa.array(chosen, pa.bool_()))
-        part = part.sort_by([(name, "ascending") for name in by])
+        part = sorted_rows(part, sink.keys, sink.order_by)
         found = task.run(iter(part.to_batches(max_chunksize=3)))
         reports += [row["report"] for each in found for row in each.to_pylist()]
     return Merge(task, rows.schema, table_files.collected(reports), run)
@@ -267,6 +266,25 @@ def test_tables_whose_rows_are_not_just_in_files_are_merged_by_the_library(tmp_p
     assert sink.write(pa.table(columns), "q", 0) == Stored(rows=2)
     assert stored(path) == [{"id": 1, "name": "b1"}, {"id": 2, "name": "b2"}]
     assert DeltaSink(str(tmp_path / "none"), ("id",)).takes_files
+
+
+def test_a_table_partitioned_by_times_is_written_by_the_library(tmp_path):
+    path = str(tmp_path / "t")
+    times = pa.array([datetime(2026, 1, 1, 2, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC"))
+    rows = numbers([1, 2], "a").append_column("at", times)
+    write_deltalake(path, rows, partition_by=["at"])
+    sink = DeltaSink(path, ("id",))
+    assert not sink.takes_files
+    sink.write(rows.slice(0, 1).set_column(1, "name", [["b"]]), "q", 0)
+    assert [row["name"] for row in stored(path)] == ["b", "a2"]
+
+
+def test_nulls_come_first_in_the_order_also_on_the_driver(tmp_path):
+    rows = pa.table({"id": [1, 1], "name": ["later", "null"], "n": pa.array([7, None])})
+    for name, write in (("a", upsert), ("b", lambda sink, *batch: sink.write(*batch))):
+        sink = DeltaSink(str(tmp_path / name), ("id",), order_by="n")
+        write(sink, rows, *([0] if name == "a" else ["q", 0]))
+        assert stored(sink.path) == [{"id": 1, "name": "later"}]
 
 
 @pytest.mark.parametrize(

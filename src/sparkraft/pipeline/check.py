@@ -18,6 +18,7 @@ from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.metrics import parsed_listen
 from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
+from sparkraft.pipeline.table_fit import TOMBSTONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +116,19 @@ def _check_topics(pipeline: Pipeline) -> None:
 def notes(pipeline: Pipeline, schema: StructType) -> list[str]:
     """Return what may be a mistake, and often is none."""
     nullable = {field.name.lower() for field in schema.fields if field.nullable}
-    return [
+    keyed = [sink for sink in pipeline.sinks if sink.keys]
+    deletes = [source.place for source in pipeline.sources if source.is_envelope]
+    kept = (
+        []
+        if TOMBSTONE in schema.names
+        else [
+            f"{place} has deletes, and the result has no column {TOMBSTONE}: the {sink.kind} sink "
+            "keeps deleted rows"
+            for place in deletes
+            for sink in keyed
+        ]
+    )
+    return kept + [
         f"the {sink.kind} sink: key column {key} may be null; rows with null keys replace others"
         for sink in pipeline.sinks
         for key in sink.keys

@@ -25,7 +25,14 @@ from sparkraft.pipeline.table_files import (
     partition_text,
 )
 from sparkraft.pipeline.table_fit import TOMBSTONE, Misfit, TableFit, false_if_null, nullable
-from sparkraft.pipeline.table_merge import KeyedTask, check_keys, check_partitioning, last_rows
+from sparkraft.pipeline.table_merge import (
+    KeyedTask,
+    check_keys,
+    check_partitioning,
+    is_partition_type,
+    last_rows,
+    sorted_rows,
+)
 from sparkraft.pipeline.table_rewrite import DataFile
 
 if TYPE_CHECKING:
@@ -89,7 +96,9 @@ class DeltaSink:
         table = self._table()
         if table is None:
             return True
-        return not _has_rules(table) and not (self.keys and _needs_library(table))
+        if _has_rules(table) or not _has_plain_partitions(table):
+            return False
+        return not (self.keys and _needs_library(table))
 
     def file_task(self, schema: pa.Schema, name: str, *, separates: bool) -> FileTask:
         """The work of a batch's tasks.
@@ -358,8 +367,7 @@ class DeltaSink:
         if not self.keys:
             return rows
         check_keys(self._name, rows.schema, self.keys, self.order_by)
-        by = [*self.keys, self.order_by] if self.order_by else [*self.keys]
-        rows = rows.sort_by([(name, "ascending") for name in by])
+        rows = sorted_rows(rows, self.keys, self.order_by)
         rows = last_rows(self._name, rows, self.keys, self.order_by)
         return rows.drop_columns([self.order_by]) if self.order_by else rows
 
@@ -441,6 +449,12 @@ def _has_rules(table: Any) -> bool:
         return True
     rules = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
     return any(rule in field.metadata for field in table.schema().fields for rule in rules)
+
+
+def _has_plain_partitions(table: Any) -> bool:
+    """Whether the texts of partition values in the log are those that tasks write."""
+    columns = _arrow_schema(table)
+    return all(is_partition_type(columns.field(n).type) for n in table.metadata().partition_columns)
 
 
 def _arrow_schema(table: Any) -> pa.Schema:

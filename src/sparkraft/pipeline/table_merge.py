@@ -22,7 +22,7 @@ Not here: steps 2 and 3 (`table_rewrite`), files (`table_files`), commits (`delt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sparkraft.pipeline.key_match import last_of_runs
 from sparkraft.pipeline.spec import SpecError
@@ -208,17 +208,34 @@ def check_partitioning(name: str, columns: pa.Schema, parts: Sequence[str]) -> N
         columns: of the table.
         parts: columns to partition by.
     """
-    import pyarrow as pa
-
-    kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
     for part in parts:
         if part not in columns.names:
             raise SpecError(f"{name}: the rows have no column {part} to partition by")
         kind = columns.field(part).type
-        if not any(is_a(kind) for is_a in kinds):
+        if not is_partition_type(kind):
             raise SpecError(
                 f"{name}: partition_by takes {PARTITION_TYPES}, and column {part} is {kind}"
             )
+
+
+def is_partition_type(kind: pa.DataType) -> bool:
+    """Whether a table can be partitioned by a column of this type; see `PARTITION_TYPES`."""
+    import pyarrow as pa
+
+    kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+    return any(is_a(kind) for is_a in kinds)
+
+
+def sorted_rows(rows: pa.Table, keys: Sequence[str], order_by: str) -> pa.Table:
+    """Rows as Spark sorts them for a task: in the order of `order_by`, nulls are the smallest."""
+    import pyarrow.compute as pc
+
+    by: list[Any] = [(key, "ascending") for key in keys]
+    if not order_by:
+        return rows.sort_by(by)
+    marked = rows.append_column(_ORDER, pc.is_valid(rows.column(order_by)))
+    by += [(_ORDER, "ascending"), (order_by, "ascending")]
+    return marked.sort_by(by).drop_columns([_ORDER])
 
 
 def last_rows(name: str, rows: pa.Table, keys: Sequence[str], order_by: str) -> pa.Table:
@@ -299,6 +316,7 @@ class Merge:
                 columns=to.fit.columns,
                 keys=self.task.keys,
                 key_files=tuple(each.path for each in self.written.keys),
+                key_bytes=sum(each.size for each in self.written.keys),
                 kept=self._kept,
                 found=tuple(group),
             )

@@ -73,6 +73,7 @@ class RewriteTask:
         columns: of the table.
         keys: columns that name a row.
         key_files: the keys of the batch.
+        key_bytes: their size.
         kept: columns that the batch lacks.
         found: the files to search.
     """
@@ -82,13 +83,14 @@ class RewriteTask:
     columns: pa.Schema
     keys: tuple[str, ...]
     key_files: tuple[str, ...]
+    key_bytes: int
     kept: tuple[str, ...]
     found: tuple[DataFile, ...]
 
     @property
     def bytes(self) -> int:
         """About as many are read."""
-        return sum(each.size for each in self.found)
+        return self.key_bytes + sum(each.size for each in self.found)
 
     def run(self) -> list[Rewritten]:
         """Search the files, and write those again that have rows with the batch's keys."""
