@@ -13,6 +13,8 @@
 /api/messages     records of a topic, a JSON document per line while they are read
 /api/export       the same records as `console-consumer --output json` prints them, as a file
 /api/send         POST: send a record; an audit line names the visitor
+/api/reset-plan   POST: the changes that a reset of a group would make
+/api/reset        POST: commit the offsets of such a plan; an audit line names the visitor
 /events           Server-Sent Events: the documents of the cluster and its quorum when they change
 """
 
@@ -28,7 +30,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.client.errors import sentence_of
+from sparkraft.client.errors import PlanError, sentence_of
 from sparkraft.console.assets import accepts_gzip, asset_response, load_assets
 from sparkraft.console.guard import RequestGuard
 from sparkraft.console.json_text import json_text
@@ -40,6 +42,7 @@ from sparkraft.console.messages import (
     parse_query,
     shown_lines,
 )
+from sparkraft.console.reset import parse_offsets, parse_reset
 from sparkraft.console.roles import Role
 from sparkraft.console.send import parse_record
 from sparkraft.console.sign_in import json_body
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from sparkraft.client.reading import ConsumedRecord
     from sparkraft.console.messages import MessageQuery, MessageReader
     from sparkraft.console.past_views import PastViews
+    from sparkraft.console.reset import GroupResetter
     from sparkraft.console.send import RecordSender
     from sparkraft.console.sign_in import SignIn
     from sparkraft.console.stream import EventHub, EventStream
@@ -113,6 +117,7 @@ class Console:
         sender: RecordSender,
         *,
         past: PastViews,
+        resetter: GroupResetter,
     ) -> None:
         self._watch = watch
         self._views = views
@@ -121,6 +126,7 @@ class Console:
         self._sign_in = sign_in
         self._sender = sender
         self._past = past
+        self._resetter = resetter
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
@@ -144,6 +150,8 @@ class Console:
             route("/api/messages", self.messages, Role.READER),
             route("/api/export", self.export, Role.READER),
             route("/api/send", self.send, Role.EDITOR, method="POST"),
+            route("/api/reset-plan", self.reset_plan, Role.EDITOR, method="POST"),
+            route("/api/reset", self.reset, Role.EDITOR, method="POST"),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -237,6 +245,22 @@ class Console:
         self._sign_in.audit(request, f"sent a record: {place}")
         return await json_response(request, sent)
 
+    async def reset_plan(self, request: Request) -> Response:
+        async def plan() -> Response:
+            wish = parse_reset(await json_body(request))
+            return await json_response(request, await self._resetter.plan(wish))
+
+        return await _resetting(plan)
+
+    async def reset(self, request: Request) -> Response:
+        async def apply() -> Response:
+            group, offsets = parse_offsets(await json_body(request))
+            done = await self._resetter.apply(group, offsets)
+            self._sign_in.audit(request, f"reset {len(offsets)} offsets of group {group!r}")
+            return await json_response(request, done)
+
+        return await _resetting(apply)
+
     async def _scanned(
         self, request: Request, count_max: int, lines: Lines, media_type: str
     ) -> Response:
@@ -268,6 +292,17 @@ class Console:
                 yield piece
         finally:
             self._hub.discard(stream)
+
+
+async def _resetting(work: Callable[[], Awaitable[Response]]) -> Response:
+    """Do one step of a reset; the reason as text if it is not possible."""
+    try:
+        return await work()
+    except (KeyError, ValueError, TypeError, PlanError) as error:
+        missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        return PlainTextResponse(f"{missing}\n", 400)
+    except KafkaError as error:
+        return _refusal(error)
 
 
 def _refusal(error: KafkaError) -> Response:

@@ -12,6 +12,7 @@ from sparkraft.console.application import Console
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
 from sparkraft.console.past_views import PastViews
+from sparkraft.console.reset import GroupResetter
 from sparkraft.console.send import RecordSender
 from sparkraft.console.sign_in import SignIn
 from sparkraft.console.stream import EventHub
@@ -86,7 +87,9 @@ async def serve_console(
     sign_in = SignIn(Access(access), f"sparkraft-console-{port}")
     sender = RecordSender(cluster, bootstrap=bootstrap)
     past = PastViews(Timeline(cluster), bootstrap=bootstrap)
-    console = Console(watch, views, MessageReader(cluster), hub, sign_in, sender, past=past)
+    resetter = GroupResetter(cluster, bootstrap=bootstrap)
+    reader = MessageReader(cluster)
+    console = Console(watch, views, reader, hub, sign_in, sender, past=past, resetter=resetter)
     application = console.application(hosts=allowed_hosts(port, hosts))
     config = server_config(application)
     async with asyncio.TaskGroup() as tasks:

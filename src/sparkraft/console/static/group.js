@@ -4,6 +4,7 @@
 import { clock, commandLine, count, duration, el, svg, table } from "./dom.js";
 import { partitionLink, printed } from "./links.js";
 import { drawMembers, legend } from "./members.js";
+import * as reset from "./reset.js";
 import { Selection } from "./selection.js";
 
 export const kinds = ["problem"];
@@ -26,6 +27,7 @@ export function draw({ data, query, problem }) {
     data.decisions.length > 0 && chosen(data.decisions),
     members(data),
     offsets(data),
+    reset.draw(data),
     data.lines.length > 0 && el("details", { open: true, "data-key": "text" }, el("summary", {}, "Decisions as text, oldest first"), printed(data.lines)),
     commandLine(data.command),
   ];
@@ -88,6 +90,10 @@ const offsets = (data) =>
         el("td", { class: "number" }, one.logEndOffset ?? "—"), el("td", { class: "number" }, one.lag ?? "—"),
         el("td", { class: "number" }, one.behindMs === null ? "—" : one.lag === 0 ? "0 s" : duration(one.behindMs)), el("td", {}, one.progress ?? "—"), el("td", {}, one.consumerId ?? "none")))));
 
+export const onSubmit = (event, context) => {
+  reset.submit(event.target, context);
+  return null;
+};
 export const onClick = (event) => selection.onClick(event);
 export const onFocus = (event) => selection.onFocus(event);
 export const onKey = (event) => selection.onKey(event);
