@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sparkraft.pipeline import sinks, spec
 from sparkraft.pipeline.delta import Stored
 from sparkraft.pipeline.iceberg import IcebergSink
+from sparkraft.pipeline.iceberg_upkeep import keep_up
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import Written
 from sparkraft.pipeline.table_merge import run_here
@@ -315,3 +316,14 @@ def test_a_column_that_another_writer_adds_stops_a_batch_with_keys(tmp_path):
     with pytest.raises(SpecError, match="another writer changed the table's columns meanwhile"):
         sink.merge(merge, "q", 1)
     assert names_of(tmp_path) == {1: "a1"}
+
+
+def test_a_warehouse_may_have_spaces_in_its_path(tmp_path):
+    folder = tmp_path / "a b"
+    sink = keyed(folder)
+    upsert(sink, texts(range(3), "a"), 0)
+    upsert(sink, texts([1], "b"), 1)
+    assert names_of(folder) == {0: "a0", 1: "b1", 2: "a2"}
+    done = keep_up(sink, target_bytes=1 << 20, retain_hours=1)
+    assert done.after == 1
+    assert names_of(folder) == {0: "a0", 1: "b1", 2: "a2"}

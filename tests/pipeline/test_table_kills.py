@@ -22,9 +22,9 @@ from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.iceberg import IcebergSink
 from tests.pipeline.test_table_files import put
 from tests.pipeline.test_table_merge import upsert
-from tests.pipeline.test_table_kills import rows_of
+from tests.pipeline.test_table_kills import KINDS, rows_of
 
-kind, path, kills, batches = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+folder, kills, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 def counted(owner, name, left):
     """Die before or after the step that makes `left` zero."""
@@ -39,7 +39,8 @@ def counted(owner, name, left):
         return found
     setattr(owner, name, step)
 
-def commit_all(table):
+def commit_all(kind, table):
+    path = f"{folder}/{kind}"
     keys = ("id",) if "keyed" in kind else ()
     sink = DeltaSink(f"{path}/{table}", keys)
     if "iceberg" in kind:
@@ -49,7 +50,7 @@ def commit_all(table):
             rows = rows_of(batch)
             upsert(sink, rows, batch) if keys else put(sink, rows, batch)
 
-def forked(table, dice=None):
+def forked(kind, table, dice=None):
     """One life of a committer; return its exit code."""
     by_step = dice and dice.random() < 0.5
     step, seconds = (dice.randint(1, 30), dice.uniform(0, 0.15)) if dice else (0, None)
@@ -59,7 +60,7 @@ def forked(table, dice=None):
             left = [step]
             for owner, name in STEPS:
                 counted(owner, name, left)
-        commit_all(table)
+        commit_all(kind, table)
         os._exit(0)
     if seconds is not None and not by_step:
         time.sleep(seconds)
@@ -71,16 +72,19 @@ STEPS = [
     (table_files.FileWriter, "close"), (table_rewrite.RewriteTask, "run"),
     (table_merge.Merge, "delete_keys"), (IcebergSink, "_write"), (IcebergSink, "_create"),
 ]
-dice, died, table = random.Random(25), 0, 0
-while died < kills:
-    code = forked(table, dice)
-    assert code in (0, -signal.SIGKILL), code
-    died += code < 0
-    # A table that has all batches is followed by a new one.
-    table += code == 0
-assert forked(table) == 0
-print(table + 1)
+for kind in KINDS:
+    dice, died, table = random.Random(kind), 0, 0
+    while died < kills:
+        code = forked(kind, table, dice)
+        assert code in (0, -signal.SIGKILL), code
+        died += code < 0
+        # A table that has all batches is followed by a new one.
+        table += code == 0
+    assert forked(kind, table) == 0
+    print(table + 1)
 '''
+
+KINDS = ("delta", "delta keyed", "iceberg", "iceberg keyed")
 
 
 def rows_of(batch):
@@ -109,20 +113,17 @@ def expected_rows(batches, *, keyed):
     ("kills", "batches"),
     [(5, 10), pytest.param(50, 40, marks=pytest.mark.long)],  # the few kills stay in ./test
 )
-@pytest.mark.parametrize("kind", ["delta", "delta keyed", "iceberg", "iceberg keyed"])
-def test_a_killed_committer_has_each_batch_once(
-    tmp_path: Path, kind: str, kills: int, batches: int
-) -> None:
-    path = str(tmp_path / "t")
+def test_a_killed_committer_has_each_batch_once(tmp_path: Path, kills: int, batches: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", NURSERY, kind, path, str(kills), str(batches)],
-        capture_output=True, text=True, check=False, env=os.environ, timeout=300,
+        [sys.executable, "-c", NURSERY, str(tmp_path), str(kills), str(batches)],
+        capture_output=True, text=True, check=False, env=os.environ, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for table in range(int(done.stdout)):
-        rows = stored(kind, f"{path}/{table}")
-        found = sorted((row["id"], row["batch"]) for row in rows)
-        assert found == expected_rows(batches, keyed="keyed" in kind)
+    for kind, tables in zip(KINDS, map(int, done.stdout.split()), strict=True):
+        for table in range(tables):
+            rows = stored(kind, f"{tmp_path}/{kind}/{table}")
+            found = sorted((row["id"], row["batch"]) for row in rows)
+            assert found == expected_rows(batches, keyed="keyed" in kind), (kind, table)
 
 
 def stored(kind: str, path: str) -> Any:

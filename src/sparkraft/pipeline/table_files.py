@@ -219,6 +219,9 @@ def filesystem(folder: str) -> tuple[Any, str]:
     """The file system of a path or URI, and the path there."""
     from pyarrow import fs
 
+    if folder.startswith("file:///"):
+        # Iceberg writes such paths as they are; Arrow would refuse spaces.
+        return fs.LocalFileSystem(), folder.removeprefix("file://")
     if "://" in folder:
         found, path = fs.FileSystem.from_uri(folder)
         return found, path
