@@ -5,16 +5,21 @@
 The consumer is assigned the two partitions of SOURCE, so that a successor need not wait for a
 session to time out; offsets belong to the group `mover`. Any error ends the process: the test
 starts another one, as a supervisor would.
+
+The clients `classic-N` and `consumer-N` are member N of the group with that protocol
+(confluent-kafka): the group assigns the partitions.
 """
 
 import asyncio
 import sys
+from collections import defaultdict
 from typing import Any
 
 PARTITIONS = (0, 1)
 GROUP = "mover"
 TRANSACTIONAL_ID = "mover-0"
 STEP = 20
+SESSION_MS = 6_000
 
 
 def moved(value: bytes) -> bytes:
@@ -54,6 +59,75 @@ def confluent(bootstrap: str, source: str, target: str) -> None:
         positions = consumer.position(partitions)
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 60)
         producer.commit_transaction(60)
+
+
+class GroupMember:
+    """A member of the group, which moves records of the partitions that it owns.
+
+    Records that were read and not yet moved are dropped if their partition is revoked: the next
+    owner reads them again.
+    """
+
+    def __init__(self, bootstrap: str, source: str, target: str, *, name: str) -> None:
+        from confluent_kafka import Consumer, Producer
+
+        self._source = source
+        self._target = target
+        self._batch: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": GROUP,
+            "group.protocol": name.partition("-")[0],
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+        if name.startswith("classic"):
+            settings["session.timeout.ms"] = SESSION_MS
+        self._consumer = Consumer(settings)
+        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+
+    def run(self) -> None:
+        """Move records until an error; leave the group then."""
+        self._producer.init_transactions(60)
+        self._consumer.subscribe([self._source], on_revoke=self._drop, on_lost=self._drop)
+        try:
+            while True:
+                self._read()
+                if self._batch:
+                    self._move()
+        finally:
+            self._consumer.close()
+
+    def _drop(self, _: Any, partitions: list[Any]) -> None:
+        for one in partitions:
+            self._batch.pop(one.partition, None)
+
+    def _read(self) -> None:
+        for _ in range(STEP):
+            message = self._consumer.poll(0.2)
+            if message is None:
+                return
+            assert message.error() is None, message.error()
+            self._batch[message.partition()].append((message.offset(), message.value()))
+
+    def _move(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._producer.begin_transaction()
+        for index, records in self._batch.items():
+            for _, value in records:
+                self._producer.produce(self._target, moved(value), partition=index)
+        offsets = [
+            TopicPartition(self._source, index, records[-1][0] + 1)
+            for index, records in self._batch.items()
+        ]
+        member = self._consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(offsets, member, 60)
+        self._producer.commit_transaction(60)
+        sys.stdout.write(f"moved {sorted(self._batch)}\n")
+        sys.stdout.flush()
+        self._batch.clear()
 
 
 def kafka_python(bootstrap: str, source: str, target: str) -> None:
@@ -121,6 +195,8 @@ def main(client: str, *where: str) -> None:
         asyncio.run(aiokafka(*where))
     elif client == "kafka-python":
         kafka_python(*where)
+    elif client.startswith(("classic-", "consumer-")):
+        GroupMember(*where, name=client).run()
     else:
         confluent(*where)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkraft.client.cluster import TRANSACTION_COORDINATOR
+from sparkraft.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from sparkraft.client.cluster import Cluster as Client
 from sparkraft.client.consumer import Consumer, ConsumerSettings
 from sparkraft.client.producer import Producer
-from tests.interop.exactly_once_worker import TRANSACTIONAL_ID, moved
+from tests.interop.exactly_once_worker import GROUP, SESSION_MS, TRANSACTIONAL_ID, moved
 from tests.support.clusters import Cluster, Member
 
 pytestmark = pytest.mark.real_clients
@@ -34,8 +34,15 @@ MAY_HANG = {"kafka-python"}
 """Its 3.0 waits in send_offsets_to_transaction without a timeout, also after the coordinator was
 killed. The other clients must continue by themselves."""
 
+MEMBERS = {f"{protocol}-{number}" for protocol in ("classic", "consumer") for number in (1, 2)}
+"""Clients whose partitions the group assigns; their names are their transactional ids."""
+
 SOURCE, TARGET = "inputs", "outputs"
 SETTINGS = {
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "default.replication.factor": "3",
@@ -83,13 +90,15 @@ class Worker:
 
 
 @contextmanager
-def worker_of(client: str, cluster: Cluster, directory: Path) -> Iterator[Worker]:
-    worker = Worker(client, cluster.bootstrap, directory / f"{client}.out")
-    worker.keep()
+def workers_of(clients: list[str], cluster: Cluster, directory: Path) -> Iterator[list[Worker]]:
+    workers = [Worker(one, cluster.bootstrap, directory / f"{one}.out") for one in clients]
     try:
-        yield worker
+        for worker in workers:
+            worker.keep()
+        yield workers
     finally:
-        worker.kill()
+        for worker in workers:
+            worker.kill()
 
 
 async def fill(bootstrap: str, first: int, count: int) -> None:
@@ -98,11 +107,9 @@ async def fill(bootstrap: str, first: int, count: int) -> None:
             await producer.send(SOURCE, b"%d" % number, partition=number % 2)
 
 
-async def coordinator_of(bootstrap: str) -> int:
+async def coordinator_of(bootstrap: str, key: str, kind: int) -> int:
     async with Client(bootstrap) as client:
-        return await client.retrying(
-            lambda: client.coordinator(TRANSACTIONAL_ID, kind=TRANSACTION_COORDINATOR)
-        )
+        return await client.retrying(lambda: client.coordinator(key, kind=kind))
 
 
 async def leader_of(bootstrap: str, topic: str) -> int:
@@ -110,7 +117,7 @@ async def leader_of(bootstrap: str, topic: str) -> int:
         return (await client.retrying(lambda: client.leader(topic, 0))).leader
 
 
-async def run(cluster: Cluster, worker: Worker, targets: list[str]) -> Counter[bytes]:
+async def run(cluster: Cluster, workers: list[Worker], targets: list[str]) -> Counter[bytes]:
     """What read_committed sees after each of `targets` was killed once; nodes are started again."""
     await fill(cluster.bootstrap, 0, RECORDS)
     seen: Counter[bytes] = Counter()
@@ -121,18 +128,20 @@ async def run(cluster: Cluster, worker: Worker, targets: list[str]) -> Counter[b
         progress_at = asyncio.get_running_loop().time()
         async with asyncio.timeout(SECONDS):
             while seen.total() < RECORDS:
-                worker.keep()
+                for worker in workers:
+                    worker.keep()
                 records = await consumer.poll(200)
                 seen.update(record.value or b"" for record in records)
                 now = asyncio.get_running_loop().time()
                 progress_at = now if records else progress_at
                 if now - progress_at > SILENT_SECONDS:
-                    worker.hangs += 1
-                    worker.kill()
+                    for worker in workers:
+                        worker.hangs += 1
+                        worker.kill()
                     progress_at = now
                 due = (len(targets) - len(left) + 1) * RECORDS // (len(targets) + 1)
                 if left and seen.total() >= due:
-                    await kill(left.pop(0), cluster, worker)
+                    await kill(left.pop(0), cluster, workers[len(left) % len(workers)])
             # Time for one more transaction, if anything were left to write twice.
             seen.update(record.value or b"" for record in await consumer.poll(2_000))
     return seen
@@ -143,7 +152,10 @@ async def kill(target: str, cluster: Cluster, worker: Worker) -> None:
         worker.kill()
         return
     if target == "coordinator":
-        node = await coordinator_of(cluster.bootstrap)
+        key = worker.client if worker.client in MEMBERS else TRANSACTIONAL_ID
+        node = await coordinator_of(cluster.bootstrap, key, TRANSACTION_COORDINATOR)
+    elif target == "group":
+        node = await coordinator_of(cluster.bootstrap, GROUP, GROUP_COORDINATOR)
     else:
         node = await leader_of(cluster.bootstrap, TARGET)
     cluster.kill(node)
@@ -159,19 +171,23 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def moves_each_once(client: str, cluster: Cluster, directory: Path, targets: list[str]) -> None:
-    with worker_of(client, cluster, directory) as worker:
+def moves_each_once(
+    clients: list[str], cluster: Cluster, directory: Path, targets: list[str]
+) -> None:
+    with workers_of(clients, cluster, directory) as workers:
         try:
-            seen = asyncio.run(run(cluster, worker, targets))
+            seen = asyncio.run(run(cluster, workers, targets))
         except TimeoutError:
-            pytest.fail(f"not all records came within {SECONDS} s; the worker:\n{worker.said()}")
+            said = [worker.said() for worker in workers]
+            pytest.fail(f"not all records came within {SECONDS} s; the workers:\n{said}")
     wanted = Counter(moved(b"%d" % number) for number in range(RECORDS))
-    assert seen == wanted, (seen - wanted, wanted - seen, worker.said())
-    assert worker.hangs == 0 or client in MAY_HANG, worker.said()
+    for worker in workers:
+        assert seen == wanted, (seen - wanted, wanted - seen, worker.said())
+        assert worker.hangs == 0 or worker.client in MAY_HANG, worker.said()
 
 
 def test_each_record_moves_once_with_confluent_kafka(cluster, tmp_path):
-    moves_each_once("confluent-kafka", cluster, tmp_path, ["client", "coordinator"])
+    moves_each_once(["confluent-kafka"], cluster, tmp_path, ["client", "coordinator"])
 
 
 @pytest.mark.long
@@ -179,4 +195,16 @@ def test_each_record_moves_once_with_confluent_kafka(cluster, tmp_path):
 def test_each_record_moves_once_under_many_kills(client, cluster, tmp_path):
     targets = ["client", "coordinator", "leader"] * 3
     random.Random(client).shuffle(targets)
-    moves_each_once(client, cluster, tmp_path, targets)
+    moves_each_once([client], cluster, tmp_path, targets)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_each_record_moves_once_by_two_members_of_a_group(protocol, cluster, tmp_path):
+    """Offsets are committed in the generation, or member epoch, in which they were read."""
+    members = [f"{protocol}-1", f"{protocol}-2"]
+    assert set(members) <= MEMBERS
+    targets = ["client", "group", "coordinator", "client", "leader", "group"]
+    moves_each_once(members, cluster, tmp_path, targets)
+    for member in members:
+        assert "moved [" in (tmp_path / f"{member}.out").read_text(), f"{member} moved nothing"
