@@ -12,6 +12,7 @@ _KAFKA_COMMANDS = {
     "storage": "format and inspect log directories; random-uuid",
     "topics": "create, list, describe, alter, delete topics",
     "acls": "add, remove, list access control entries",
+    "client-metrics": "list, describe and change which metrics clients push",
     "delegation-tokens": "create, renew, expire, describe delegation tokens",
     "configs": "describe and alter configs of topics, brokers, groups",
     "console-producer": "send lines of standard input as records",

@@ -15,6 +15,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision, VersionedRecord, check_room
 from sparkraft.controller.decision_context import DecisionContext
+from sparkraft.metadata.client_subscriptions import check_subscription
 from sparkraft.metadata.configs import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
@@ -252,6 +253,7 @@ def _validate(context: DecisionContext, kind: int, name: str, final: Mapping[str
             wrong = "Subscription name can't be empty"
             raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
         _parse_all(CLIENT_METRICS_CONFIGS, final, "client metrics")
+        check_subscription(final)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 

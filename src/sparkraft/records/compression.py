@@ -29,6 +29,10 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class InflatedError(DecodeError):
+    """The data would be longer than allowed."""
+
+
 class BrokenDataError(DecodeError):
     """Compressed bytes that their codec cannot read; Kafka answers UNKNOWN_SERVER_ERROR."""
 
@@ -90,8 +94,8 @@ def decompress(
     return plain
 
 
-def _too_much(max_bytes: int) -> DecodeError:
-    return DecodeError(f"the batch inflates to more than {max_bytes} bytes")
+def _too_much(max_bytes: int) -> InflatedError:
+    return InflatedError(f"the batch inflates to more than {max_bytes} bytes")
 
 
 def _gzip_decompress(data: bytes | memoryview, max_bytes: int) -> bytes:

@@ -15,6 +15,7 @@ from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
 from sparkraft.server.broker.broker_epoch import BrokerEpoch
+from sparkraft.server.broker.client_telemetry import ClientTelemetry
 from sparkraft.server.broker.cold_reads import ColdReads
 from sparkraft.server.broker.compaction import Compaction
 from sparkraft.server.broker.directory_assignments import DirectoryAssignments
@@ -35,7 +36,7 @@ from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.replication_throttles import ReplicationThrottle
 from sparkraft.server.broker.shared_reads import SharedReads
 from sparkraft.server.broker_services import BrokerServices
-from sparkraft.server.config import RACK_AWARE_SELECTOR
+from sparkraft.server.config import RACK_AWARE_SELECTOR, TELEMETRY_ENABLE
 from sparkraft.server.config_pieces import ConfigPieces
 from sparkraft.server.coordinator.broker_batches import BrokerConnections
 from sparkraft.server.coordinator.directory import CoordinatorDirectory
@@ -276,6 +277,13 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         compaction=compaction,
         dynamic_configs=dynamic_configs,
         client_quotas=_client_quotas(base),
+        telemetry=ClientTelemetry(
+            env.clock,
+            env.entropy,
+            is_enabled=config.flag(TELEMETRY_ENABLE),
+            bytes_max=config.number("telemetry.max.bytes"),
+            image=lambda: metadata.image,
+        ),
         controller_requests=joined.controller_requests,
     )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
+    from sparkraft.server.broker.client_telemetry import ClientTelemetry
     from sparkraft.server.broker.cold_reads import ColdReads
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
@@ -91,6 +92,7 @@ class BrokerServices:
     compaction: "Compaction"
     dynamic_configs: "DynamicConfigs"
     client_quotas: "ClientQuotas"
+    telemetry: "ClientTelemetry"
     controller_requests: "ControllerRequests | None" = None
 
     @property

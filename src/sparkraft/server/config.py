@@ -20,6 +20,7 @@ Keys of our own start with `sparkraft.`:
                                   whether a broker in ZooKeeper mode may become the controller
     org.apache.kafka.sasl.oauthbearer.allowed.urls
                                   which JWKS of OAUTHBEARER may be read
+    sparkraft.telemetry.enable    whether clients may push metrics (KIP-714)
     sparkraft.http.listener       [https://]host:port of /health and /metrics; empty: off
 """
 
@@ -48,6 +49,7 @@ from sparkraft.server.zookeeper_config import ZOOKEEPER_CONFIGS, is_zookeeper_mo
 
 INT_MAX = (1 << 31) - 1
 
+TELEMETRY_ENABLE = "sparkraft.telemetry.enable"
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """Which JWKS may be read; in Kafka it is a Java system property."""
 
@@ -117,6 +119,13 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default=True,
         doc="Whether a controller fences a broker at once when its connection closed and its "
         "listener refuses connections: its process has ended.",
+    ),
+    TELEMETRY_ENABLE: ConfigDef(
+        TELEMETRY_ENABLE,
+        ConfigType.BOOLEAN,
+        default=False,
+        doc="Whether clients may push their metrics (KIP-714), which /metrics then has, as Kafka "
+        "with a metrics reporter for client telemetry.",
     ),
     "sparkraft.http.listener": ConfigDef(
         "sparkraft.http.listener",

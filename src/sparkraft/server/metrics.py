@@ -23,6 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
+from sparkraft.server.client_metrics import client_metrics
 from sparkraft.server.coordinator_metrics import coordinator_metrics
 from sparkraft.server.families import gauge
 from sparkraft.server.health import health_of
@@ -136,6 +137,7 @@ class _NodeCollector:
             yield from replication_metrics(self._node.broker)
             yield from partition_metrics(self._node.broker)
             yield from coordinator_metrics(self._node.broker)
+            yield from client_metrics(self._node.broker.telemetry)
         yield from kafka_metrics(self._node)
 
     def describe(self) -> list[Metric]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
+    from sparkraft.server.broker.client_telemetry import ClientTelemetry
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.fetch_sessions import FetchSessions
@@ -59,6 +60,8 @@ class BrokerStatus(Protocol):
     def groups(self) -> "GroupCoordinatorService": ...
     @property
     def transactions(self) -> "TransactionCoordinatorService": ...
+    @property
+    def telemetry(self) -> "ClientTelemetry": ...
     @property
     def client_quotas(self) -> "ClientQuotas": ...
     @property

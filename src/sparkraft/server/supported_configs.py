@@ -64,7 +64,7 @@ _READ = frozenset(
     sasl.oauthbearer.sub.claim.name sasl.server.callback.handler.class
     sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
     sasl.server.max.receive.size
-    security.inter.broker.protocol socket.request.max.bytes
+    security.inter.broker.protocol socket.request.max.bytes telemetry.max.bytes
     ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
     ssl.endpoint.identification.algorithm ssl.key.password
     ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password

@@ -3,6 +3,7 @@ r"""ApiVersions: v0-4. What does this listener serve? (KIP-35, KIP-511, KIP-584)
 Behaviour:
     * Lists only what is served; Produce from v0, because librdkafka derives whole features from it
       (KAFKA-18659).
+    * GetTelemetrySubscriptions and PushTelemetry only with `sparkraft.telemetry.enable`.
     * A version too new: a v0 body with UNSUPPORTED_VERSION and the range of ApiVersions itself.
     * A client software name or version that is not `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`:
       INVALID_REQUEST.
@@ -28,12 +29,15 @@ from sparkraft.protocol.messages.k18_api_versions import (
 )
 from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api, RequestContext, served_ranges
+from sparkraft.server.config import TELEMETRY_ENABLE
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,200}[a-zA-Z0-9])?")
 _NAMED_VERSION = 3
+TELEMETRY_KEYS = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""Clients push metrics if they see these keys (KIP-714)."""
 
 
 def handle(
@@ -47,9 +51,10 @@ def handle(
             request.client_software_name, request.client_software_version
         )
     routes = context.connection.listener.routes
-    response = ApiVersionsResponse(
-        api_keys=_keys(controller_listener=routes.controller_listener, zookeeper=routes.zookeeper)
-    )
+    keys = _keys(controller_listener=routes.controller_listener, zookeeper=routes.zookeeper)
+    if not node.config.flag(TELEMETRY_ENABLE):
+        keys = [key for key in keys if key.api_key not in TELEMETRY_KEYS]
+    response = ApiVersionsResponse(api_keys=keys)
     if node.raft is None:
         return response  # ZooKeeper mode
     image = node.image

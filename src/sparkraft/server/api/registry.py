@@ -330,6 +330,8 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "k68_consumer_group_heartbeat",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "k69_consumer_group_describe",
     ApiKey.CONTROLLER_REGISTRATION: "k70_controller_registration",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "k71_get_telemetry_subscriptions",
+    ApiKey.PUSH_TELEMETRY: "k72_push_telemetry",
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: "k73_assign_replicas_to_dirs",
     ApiKey.LIST_CONFIG_RESOURCES: "k74_list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "k75_describe_topic_partitions",
