@@ -20,6 +20,8 @@ Keys of our own start with `sparkraft.`:
                                   whether a broker in ZooKeeper mode may become the controller
     org.apache.kafka.sasl.oauthbearer.allowed.urls
                                   which JWKS of OAUTHBEARER may be read
+    sparkraft.otlp.endpoint, sparkraft.otlp.interval.ms
+                                  collector to which metrics are sent
     sparkraft.telemetry.enable    whether clients may push metrics (KIP-714)
     sparkraft.http.listener       [https://]host:port of /health and /metrics; empty: off
 """
@@ -126,6 +128,20 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default=False,
         doc="Whether clients may push their metrics (KIP-714), which /metrics then has, as Kafka "
         "with a metrics reporter for client telemetry.",
+    ),
+    "sparkraft.otlp.endpoint": ConfigDef(
+        "sparkraft.otlp.endpoint",
+        ConfigType.STRING,
+        default="",
+        doc="URL of an OpenTelemetry collector, such as http://localhost:4318, to which the "
+        "metrics are sent; empty for none.",
+    ),
+    "sparkraft.otlp.interval.ms": ConfigDef(
+        "sparkraft.otlp.interval.ms",
+        ConfigType.INT,
+        default=60_000,
+        check=at_least(1_000),
+        doc="How often metrics are sent to sparkraft.otlp.endpoint.",
     ),
     "sparkraft.http.listener": ConfigDef(
         "sparkraft.http.listener",

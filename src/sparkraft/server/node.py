@@ -193,6 +193,7 @@ class Node:
         )
         await self._start_roles()
         await self._start_http()
+        self._start_otlp()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
     async def _open_logs(self) -> None:
@@ -384,6 +385,15 @@ class Node:
             access = None if tls is None else HttpAccess(tls, self.authorizer, self.env.clock)
             self._http = HttpServer(self, self.env.network, address, access)
             await self._http.start()
+
+    def _start_otlp(self) -> None:
+        endpoint = self.config.text("sparkraft.otlp.endpoint")
+        if endpoint:
+            from sparkraft.server.otlp_export import OtlpExport
+
+            interval_ms = self.config.number("sparkraft.otlp.interval.ms")
+            export = OtlpExport(self, self.env.clock, endpoint, interval_ms)
+            self.spawn(export.run(), "OTLP export")
 
     # ---- stopping
 
