@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.server.config import ConfigError, ListenerAddress
+from sparkraft.server.config import TELEMETRY_ENABLE, ConfigError, ListenerAddress
 from sparkraft.server.limits import connections_max, per_ip_overrides
 from sparkraft.server.network.connection_rate import ConnectionRates
 from sparkraft.server.network.listener import Limits, Listener
@@ -92,6 +92,7 @@ class NodeListeners:
                 translate=translate,
                 on_unreadable=on_unreadable,
                 zookeeper=self._config.is_zookeeper,
+                telemetry=self._config.flag(TELEMETRY_ENABLE),
             )
             self.all.append(listener)
             await listener.bind(self._env.network, address.host or None, address.port)

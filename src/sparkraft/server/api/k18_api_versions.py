@@ -29,7 +29,6 @@ from sparkraft.protocol.messages.k18_api_versions import (
 )
 from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api, RequestContext, served_ranges
-from sparkraft.server.config import TELEMETRY_ENABLE
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -52,7 +51,7 @@ def handle(
         )
     routes = context.connection.listener.routes
     keys = _keys(controller_listener=routes.controller_listener, zookeeper=routes.zookeeper)
-    if not node.config.flag(TELEMETRY_ENABLE):
+    if not routes.telemetry:
         keys = [key for key in keys if key.api_key not in TELEMETRY_KEYS]
     response = ApiVersionsResponse(api_keys=keys)
     if node.raft is None:

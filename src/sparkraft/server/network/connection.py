@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(high=64 * 1024, low=0)
         self._sender = sender_of(transport, self._on_room, self.listener.on_unreadable)
-        self._responses.bind(self._sender)
+        self._responses.bind(self._sender, self.listener.request_log)
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("?", 0)
         self.client_host = str(peer[0])
@@ -370,6 +370,7 @@ class Connection(asyncio.Protocol):
             and session.is_unhindered
             and not self.pipelined_refusals
             and not self.listener.quotas.is_active
+            and not self.listener.request_log.is_on
         ):
             response = route.fast(self._node, version, body, session)
             if type(response) is bytes and not self._responses.pending:
@@ -476,6 +477,9 @@ class Connection(asyncio.Protocol):
         else:
             responses.forget_refusals(context)
             responses.add(parts)
+            if self.listener.request_log.is_on:
+                elapsed_ms = self.listener.clock.mono_ms() - context.received_ms
+                self.listener.request_log.on_response(route, context, self._queue_ms, elapsed_ms, 0)
 
     def _encode(
         self, route: Route, context: RequestContext, request: Any, response: Any

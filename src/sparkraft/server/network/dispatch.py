@@ -86,13 +86,17 @@ class Route:
 class Routes:
     """The routes of one kind of listener."""
 
-    def __init__(self, *, controller_listener: bool, zookeeper: bool = False) -> None:
+    def __init__(
+        self, *, controller_listener: bool, zookeeper: bool = False, telemetry: bool = False
+    ) -> None:
         """Start empty; routes are added at first use.
 
         Args:
             controller_listener: whether the listener is for controllers.
             zookeeper: whether the node is a broker in ZooKeeper mode.
+            telemetry: whether ApiVersions names the requests of client metrics (KIP-714).
         """
+        self.telemetry = telemetry
         self.controller_listener = controller_listener
         self.zookeeper = zookeeper
         self.by_code: dict[int, Route] = {}

@@ -25,6 +25,7 @@ from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.refusals import log_tls_failure
+from sparkraft.server.network.request_log import RequestLog
 from sparkraft.server.network.request_memory import RequestMemory
 from sparkraft.server.network.response_memory import ResponseMemory
 from sparkraft.server.network.sasl_gate import SaslGate, SaslGates
@@ -96,6 +97,7 @@ class Listener:
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
         on_unreadable: "Callable[[], None] | None" = None,
         zookeeper: bool = False,
+        telemetry: bool = False,
     ) -> None:
         """Describe it; `bind` and `serve` make it listen.
 
@@ -117,6 +119,7 @@ class Listener:
             translate: returns the client's error for an exception and the request it is from.
             on_unreadable: called if records of a response cannot be read from their file.
             zookeeper: whether the node is a broker in ZooKeeper mode.
+            telemetry: whether clients may push their metrics.
         """
         self.name = name
         self.node: Any = None
@@ -128,7 +131,10 @@ class Listener:
         """Of its clients; those of a broker from `serve` on."""
         self.request_bytes_max = limits.request_bytes_max
         self.clock = clock
-        self.routes = Routes(controller_listener=controller_listener, zookeeper=zookeeper)
+        self.request_log = RequestLog(clock)
+        self.routes = Routes(
+            controller_listener=controller_listener, zookeeper=zookeeper, telemetry=telemetry
+        )
         self.gates = None if sasl is None else SaslGates(sasl, self.routes, clock)
         self._tls = tls
         self._tls_side = None if tls is None else self._tls_side_of(tls)
@@ -368,6 +374,7 @@ class Listener:
             self._per_ip.pop(connection.client_host, None)
 
     def _watch_idle(self) -> None:
+        self.request_log.refresh()
         if self.limits.idle_ms_max >= 0:
             oldest = self.clock.mono_ms() - self.limits.idle_ms_max
             for connection in list(self._connections):

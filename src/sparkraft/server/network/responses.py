@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sparkraft.base.errors import KafkaError
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.network.dispatch import Route
+    from sparkraft.server.network.request_log import RequestLog
     from sparkraft.server.network.sending import Sender
 
 IN_FLIGHT_MAX = 256
@@ -89,10 +90,13 @@ class PendingResponse:
         self.parts = parts
         self.ready = True
 
-    def count(self, now_ms: int) -> None:
+    def count(self, now_ms: int, request_log: "RequestLog | None") -> None:
         """It leaves: count its times."""
         local_ms = self.handled_ms - self.context.received_ms
-        self.route.times.on_waited(self.queue_ms, local_ms, now_ms - self.handled_ms)
+        remote_ms = now_ms - self.handled_ms
+        self.route.times.on_waited(self.queue_ms, local_ms, remote_ms)
+        if request_log is not None:
+            request_log.on_response(self.route, self.context, self.queue_ms, local_ms, remote_ms)
 
 
 class ResponseQueue:
@@ -106,7 +110,16 @@ class ResponseQueue:
         backlog: the sender's: parts that wait for the client to read.
     """
 
-    __slots__ = ("_all_pipelined", "_out", "_sender", "backlog", "bytes", "pending", "refusals")
+    __slots__ = (
+        "_all_pipelined",
+        "_log",
+        "_out",
+        "_sender",
+        "backlog",
+        "bytes",
+        "pending",
+        "refusals",
+    )
 
     def __init__(self) -> None:
         self.pending: deque[PendingResponse] = deque()
@@ -116,10 +129,12 @@ class ResponseQueue:
         self._all_pipelined = True
         self._out: list[Any] = []
         self._sender: Sender | None = None
+        self._log: RequestLog | None = None
 
-    def bind(self, sender: "Sender") -> None:
-        """Write to `sender`."""
+    def bind(self, sender: "Sender", request_log: "RequestLog") -> None:
+        """Write to `sender`, and report to `request_log`."""
         self._sender = sender
+        self._log = request_log
         self.backlog = sender.backlog
 
     def must_wait(self, *, pipelined: bool) -> bool:
@@ -168,7 +183,7 @@ class ResponseQueue:
             slot = pending.popleft()
             pipelined = slot.route.pipelined
             self.forget_refusals(slot.context)
-            slot.count(now_ms)
+            slot.count(now_ms, self._log)
             if slot.parts:
                 self.add(slot.parts)
         if not pending:
