@@ -53,7 +53,7 @@ from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicR
 from sparkraft.records.compression import Codec, compress, decompress
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.records.validate import Rules, check_produced
-from sparkraft.server import garbage, metrics
+from sparkraft.server import garbage, metrics, zookeeper_metrics
 from sparkraft.server.api import encoded_array, k03_metadata, k09_offset_fetch
 from sparkraft.server.api.encoded_array import EncodedArray
 from sparkraft.server.broker import fetch_sessions
@@ -64,6 +64,14 @@ from sparkraft.server.env import SystemClock, SystemEntropy
 from sparkraft.server.network import connection, responses, sending, slices
 from sparkraft.server.network.sending import SocketSender, join_front
 from sparkraft.server.raft import commit_publisher, past_images, past_reader, snapshot_writer
+from sparkraft.zookeeper.controller.context import ControllerContext
+from sparkraft.zookeeper.controller.states import PartitionStatus, ReplicaStatus
+from sparkraft.zookeeper.controller.values import (
+    LeaderAndIsr,
+    Leadership,
+    Replica,
+    ReplicaAssignment,
+)
 
 _TIMES = 7
 Costs = dict[str, float]
@@ -424,6 +432,22 @@ def walk_image() -> Costs:
     return {what: spent(lambda: list(metrics._leadership_metrics(image, is_active=True)))}
 
 
+def walk_zookeeper_context() -> Costs:
+    context = ControllerContext()
+    state = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1, 2, 3))
+    count = zookeeper_metrics.WALKED_MAX
+    context.topics.add("a-topic")
+    context.topics_to_be_deleted.add("a-topic")
+    context.assignments["a-topic"] = {n: ReplicaAssignment((1, 2, 3)) for n in range(count)}
+    for n in range(count):
+        context.leaderships["a-topic", n] = Leadership(state, 1)
+        context.partition_statuses["a-topic", n] = PartitionStatus.ONLINE
+        for broker in (1, 2, 3):
+            context.replica_statuses[Replica("a-topic", n, broker)] = ReplicaStatus.ONLINE
+    what = f"count {count:,} partitions of a ZooKeeper cluster"
+    return {what: spent(lambda: list(zookeeper_metrics._partition_counts(context)))}
+
+
 COSTS: dict[str, Callable[[], Costs]] = {
     "base.loop_work.LOOP_WORK_MAX.bytes": work_bytes,
     "base.loop_work.LOOP_WORK_MAX.records": work_records,
@@ -462,4 +486,5 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "server.garbage.YOUNG_OBJECTS_MAX": collect_young,
     "server.metrics.SAMPLES_MAX": render_samples,
     "server.metrics.WALKED_MAX": walk_image,
+    "server.zookeeper_metrics.WALKED_MAX": walk_zookeeper_context,
 }
