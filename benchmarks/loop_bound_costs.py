@@ -53,10 +53,10 @@ from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicR
 from sparkraft.records.compression import Codec, compress, decompress
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.records.validate import Rules, check_produced
-from sparkraft.server import garbage, metrics, zookeeper_metrics
+from sparkraft.server import families, garbage, metrics, zookeeper_metrics
 from sparkraft.server.api import encoded_array, k03_metadata, k09_offset_fetch
 from sparkraft.server.api.encoded_array import EncodedArray
-from sparkraft.server.broker import fetch_sessions
+from sparkraft.server.broker import fetch_sessions, topic_traffic
 from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, SessionPartition
 from sparkraft.server.controller import driver as controller_driver
 from sparkraft.server.coordinator import group_service, shard_runtime
@@ -421,7 +421,28 @@ def render_samples() -> Costs:
     family = GaugeMetricFamily("sparkraft_x", "About", labels=["topic", "partition"])
     for index in range(metrics.SAMPLES_MAX):
         family.add_metric(["a-topic", str(index)], index)
-    return {f"render {metrics.SAMPLES_MAX} samples": spent(lambda: metrics._rendered(family))}
+    what = f"render {metrics.SAMPLES_MAX} samples"
+    return {what: spent(lambda: families.lines_of(family.samples))}
+
+
+def make_samples() -> Costs:
+    numbers = range(families.PART_SAMPLES)
+
+    def row(index: int) -> tuple[tuple[str, str], int]:
+        return ("a-topic", str(index)), index
+
+    def make() -> None:
+        for family in families.gauge_parts("x", "About", ("topic", "partition"), numbers, row):
+            families.lines_of(family.samples)
+
+    return {f"make and render {families.PART_SAMPLES} samples": spent(make)}
+
+
+def sum_topics() -> Costs:
+    traffic = topic_traffic.BrokerTraffic()
+    appends = {f"topic-{n}": traffic.join(f"topic-{n}") for n in range(topic_traffic.SUMMED_MAX)}
+    what = f"sum the counters of {len(appends)} topics"
+    return {what: spent(lambda: list(traffic.sums(appends)))}
 
 
 def walk_image() -> Costs:
@@ -485,6 +506,8 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "coordinator.transaction.shard.EXPIRED_PER_STEP": expire_ids,
     "server.garbage.YOUNG_OBJECTS_MAX": collect_young,
     "server.metrics.SAMPLES_MAX": render_samples,
+    "server.families.PART_SAMPLES": make_samples,
+    "server.broker.topic_traffic.SUMMED_MAX": sum_topics,
     "server.metrics.WALKED_MAX": walk_image,
     "server.zookeeper_metrics.WALKED_MAX": walk_zookeeper_context,
 }

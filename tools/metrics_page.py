@@ -70,11 +70,12 @@ def labels_of(family: Any) -> tuple[str, ...]:
 
 
 async def _families() -> "list[Metric]":
-    from sparkraft.server.metrics import families
+    from sparkraft.server.families import whole
+    from sparkraft.server.metrics import parts
 
     with tempfile.TemporaryDirectory() as folder:
         async with node_in(Path(folder)) as node:
-            return list(families(node))
+            return list(whole(parts(node)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from sparkraft.protocol.messages.k08_offset_commit import (
 )
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest
-from sparkraft.server.metrics import families
+from sparkraft.server.families import whole
+from sparkraft.server.metrics import parts
 from tests.server.harness import (
     NOW_MS,
     append,
@@ -100,7 +101,7 @@ def values_of(node) -> dict[tuple[str, ...], float]:
     """Samples by name and label values."""
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in families(node)
+        for family in whole(parts(node))
         for sample in family.samples
     }
 
@@ -134,7 +135,7 @@ def test_the_page_of_metrics_has_those_of_a_running_node(sparkraft_cluster):
 def test_the_page_of_metrics_is_up_to_date(tmp_path):
     async def test() -> None:
         async with node_in(tmp_path) as node:
-            expected = page(families(node))
+            expected = page(whole(parts(node)))
             assert (ROOT / "docs" / "metrics.md").read_text() == expected, (
                 "docs/metrics.md is out of date; run: .venv/bin/python tools/metrics_page.py"
             )

@@ -23,7 +23,6 @@ FILLED_MESSAGES = {
         "result.error_message",
     },
     "limits.py": {"self._info.restype"},  # the type of a C function
-    "metrics.py": {"family.samples"},  # a part of what Prometheus' own class holds
     "raft/wire.py": {
         "partition.current_leader",
         "partition.diverging_epoch",

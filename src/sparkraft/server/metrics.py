@@ -2,7 +2,7 @@
 
 Names start with `sparkraft_`, or are those of dashboards for Apache Kafka (`kafka_metrics`,
 `partition_metrics`). Label values are bounded: a node with more than `PARTITIONS_MAX` partitions
-exports only sums per topic. Between scrapes metrics cost a few additions per request.
+exports no series per partition. Between scrapes metrics cost a few additions per request.
 
 Loaded by `http` at the first scrape, so that prometheus_client does not slow the start.
 """
@@ -12,33 +12,33 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
 from sparkraft.server.client_metrics import client_metrics
 from sparkraft.server.coordinator_metrics import coordinator_metrics
-from sparkraft.server.families import gauge
+from sparkraft.server.families import gauge, head_of, lines_of
 from sparkraft.server.health import health_of
 from sparkraft.server.kafka_metrics import controller_metrics, kafka_metrics
 from sparkraft.server.loop_monitor import LAG_MS_BUCKETS, LONG_PIECE_MS
-from sparkraft.server.partition_metrics import PARTITIONS_MAX, partition_metrics
+from sparkraft.server.partition_metrics import partition_metrics
 from sparkraft.server.replication_metrics import replication_metrics
 from sparkraft.server.zookeeper_metrics import zookeeper_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from prometheus_client.metrics_core import Metric
 
     from sparkraft.base.loop_work import LoopBound
+    from sparkraft.server.families import Parts
     from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.status import BrokerStatus, NodeStatus
 
@@ -66,55 +66,40 @@ FAMILY_SAMPLES = 10
 
 
 def exposition(node: NodeStatus) -> Iterator[bytes]:
-    """The node's metrics in Prometheus' text format, in pieces of about `SAMPLES_MAX` samples."""
-    piece: list[bytes] = []
+    """The node's metrics in Prometheus' text format, in pieces of about `SAMPLES_MAX` samples.
+
+    A piece may be empty: it ends a part of the counting.
+    """
+    piece: list[str] = []
     size = 0
-    for family in families(node):
-        samples = family.samples
-        for at in range(0, max(len(samples), 1), SAMPLES_MAX):
-            family.samples = samples[at : at + SAMPLES_MAX]
-            piece.append(_rendered(family) if at == 0 else _without_head(_rendered(family)))
-            size += len(family.samples) + FAMILY_SAMPLES
-            if size >= SAMPLES_MAX:
-                yield b"".join(piece)
-                piece, size = [], 0
-    yield b"".join(piece)
+    for family in parts(node):
+        if family is not None:
+            samples = family.samples
+            piece.append(head_of(family))
+            for at in range(0, len(samples), SAMPLES_MAX):
+                part = samples[at : at + SAMPLES_MAX]
+                piece.append(lines_of(part))
+                size += len(part)
+                if size >= SAMPLES_MAX:
+                    yield "".join(piece).encode()
+                    piece, size = [], 0
+            size += FAMILY_SAMPLES
+        if family is None or size >= SAMPLES_MAX:
+            yield "".join(piece).encode()
+            piece, size = [], 0
+    yield "".join(piece).encode()
 
 
-def families(node: NodeStatus) -> Iterator[Metric]:
-    """The node's metrics."""
+def parts(node: NodeStatus) -> Parts:
+    """The node's metrics, in parts (`families`)."""
     return chain(ProcessCollector(registry=None).collect(), _NodeCollector(node).collect())
-
-
-def _without_head(rendered: bytes) -> bytes:
-    lines = rendered.splitlines(keepends=True)
-    return b"".join(line for line in lines if not line.startswith(b"#"))
-
-
-def _rendered(family: Metric) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(_Collected(family))
-    return generate_latest(registry)
-
-
-class _Collected:
-    """A family that is collected already."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> list[Metric]:
-        return [self._family]
-
-    def describe(self) -> list[Metric]:
-        return []
 
 
 class _NodeCollector:
     def __init__(self, node: NodeStatus) -> None:
         self._node = node
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Parts:
         yield from self._node_metrics()
         yield from self._network_metrics()
         yield from _loop_metrics(self._node.loop_monitor)
@@ -133,7 +118,7 @@ class _NodeCollector:
             )
         if self._node.broker is not None:
             yield from self._cluster_metrics(self._node.broker.image)
-            yield from self._partition_metrics(self._node.broker)
+            yield from self._disk_metrics(self._node.broker)
             yield from replication_metrics(self._node.broker)
             yield from partition_metrics(self._node.broker)
             yield from coordinator_metrics(self._node.broker)
@@ -258,12 +243,7 @@ class _NodeCollector:
         yield _gauge("topics", "Topics in the cluster", len(image.topics_by_id))
         yield _gauge("metadata_offset", "Last metadata offset applied on this node", image.offset)
 
-    def _partition_metrics(self, broker: BrokerStatus) -> Iterator[Metric]:
-        hosted = list(broker.replica_manager.all_hosted())
-        led = sum(1 for partition in hosted if partition.is_leader)
-        yield _gauge("partitions_hosted", "Replicas on this node", len(hosted))
-        yield _gauge("partitions_led", "Partitions this node leads", led)
-        yield from _isr_metrics(hosted, broker)
+    def _disk_metrics(self, broker: BrokerStatus) -> Iterator[Metric]:
         offline = len(broker.log_manager.offline_directories)
         yield _gauge("log_dirs_offline", "Log directories that failed", offline)
         manager = broker.log_manager
@@ -275,9 +255,6 @@ class _NodeCollector:
         yield CounterMetricFamily(
             "sparkraft_log_cleanings", "Logs compacted since the start", value=cleaner.cleanings
         )
-        yield _topic_bytes(hosted)
-        if len(hosted) <= PARTITIONS_MAX:
-            yield from _partition_offsets(hosted)
 
 
 def _loop_metrics(monitor: LoopMonitor) -> Iterator[Metric]:
@@ -299,39 +276,6 @@ def _loop_metrics(monitor: LoopMonitor) -> Iterator[Metric]:
     )
     about = f"Requests and task steps that kept the event loop for {LONG_PIECE_MS} ms or more"
     yield CounterMetricFamily("sparkraft_loop_long_pieces", about, value=monitor.long_pieces)
-
-
-def _isr_metrics(hosted: Any, broker: BrokerStatus) -> Iterator[Metric]:
-    """Led partitions with too small ISRs, and changes of ISRs."""
-    leading = [partition.leading for partition in hosted if partition.leading is not None]
-    under_replicated = sum(len(each.in_sync.isr) <= len(each.followers) for each in leading)
-    below = sum(each.is_under_min_insync for each in leading)
-    at = sum(len(each.in_sync.isr) == each.min_insync_effective for each in leading)
-    about = "Partitions led here with an out-of-sync replica"
-    yield _gauge("partitions_under_replicated", about, under_replicated)
-    about = "Partitions led here that reject acks=all"
-    yield _gauge("partitions_under_min_isr", about, below)
-    about = "Partitions led here that would reject acks=all with one less in-sync replica"
-    yield _gauge("partitions_at_min_isr", about, at)
-    journal, queue = broker.isr_journal, broker.isr_changes
-    for name, about, count in (
-        (
-            "expansions",
-            "Followers added to the ISR of a partition led here",
-            journal.expansions,
-        ),
-        (
-            "shrinkings",
-            "Times followers were removed from the ISR of a partition led here",
-            journal.shrinkings,
-        ),
-        (
-            "failures",
-            "ISR changes that the controller refused",
-            queue.failures,
-        ),
-    ):
-        yield CounterMetricFamily(f"sparkraft_isr_{name}", about, value=count)
 
 
 def _leadership_metrics(image: Any, *, is_active: bool) -> Iterator[Metric]:
@@ -389,32 +333,3 @@ def _follower_lags(raft: Any) -> Iterator[Metric]:
 
 def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(f"sparkraft_{name}", about, value=value)
-
-
-def _topic_bytes(hosted: Iterable[Any]) -> Metric:
-    sizes: dict[str, int] = {}
-    for partition in hosted:
-        sizes[partition.topic] = sizes.get(partition.topic, 0) + partition.log.size_in_bytes
-    family = GaugeMetricFamily(
-        "sparkraft_topic_bytes", "Bytes of logs on this node", labels=["topic"]
-    )
-    for topic, size in sorted(sizes.items()):
-        family.add_metric([topic], size)
-    return family
-
-
-def _partition_offsets(hosted: Iterable[Any]) -> Iterator[Metric]:
-    labels = ["topic", "partition"]
-    start = GaugeMetricFamily("sparkraft_log_start_offset", "Log start offset", labels=labels)
-    end = GaugeMetricFamily(
-        "sparkraft_log_end_offset", "Log end offset: after the last record", labels=labels
-    )
-    watermark = GaugeMetricFamily(
-        "sparkraft_high_watermark", "High watermark: consumers read up to it", labels=labels
-    )
-    for partition in hosted:
-        names = [partition.topic, str(partition.index)]
-        start.add_metric(names, partition.log.log_start_offset)
-        end.add_metric(names, partition.log.log_end_offset)
-        watermark.add_metric(names, partition.log.high_watermark)
-    yield from (start, end, watermark)

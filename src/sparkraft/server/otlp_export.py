@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 from sparkraft import __version__
 from sparkraft.server.config import ConfigError
-from sparkraft.server.metrics import SAMPLES_MAX, families
+from sparkraft.server.families import whole
+from sparkraft.server.metrics import SAMPLES_MAX, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,8 +49,8 @@ class OtlpExport:
         Raises:
             ConfigError: the endpoint is not an http or https URL.
         """
-        parts = urlsplit(endpoint)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        url = urlsplit(endpoint)
+        if url.scheme not in {"http", "https"} or not url.hostname:
             raise ConfigError(f"sparkraft.otlp.endpoint must be an http URL, not {endpoint!r}")
         self._node = node
         self._clock = clock
@@ -93,15 +94,15 @@ class OtlpExport:
 
     async def _collect(self) -> list[Metric]:
         """The families, read in pieces of about `SAMPLES_MAX` samples."""
-        found: list[Metric] = []
+        found: list[Metric | None] = []
         size = 0
-        for family in families(self._node):
+        for family in parts(self._node):
             found.append(family)
-            size += len(family.samples)
+            size += SAMPLES_MAX if family is None else len(family.samples)
             if size >= SAMPLES_MAX:
                 size = 0
                 await asyncio.sleep(0)
-        return found
+        return list(whole(iter(found)))
 
 
 def _post(url: str, resource: dict[str, str], found: list[Metric], times: tuple[int, int]) -> None:

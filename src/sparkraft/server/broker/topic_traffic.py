@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 from sparkraft.base.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Mapping
+
+    from sparkraft.base.loop_work import LoopBound
+
+SUMMED_MAX: "LoopBound" = 500
+"""Topics that are summed in one piece: about 2 ms."""
 
 
 class AppendCounts(Protocol):
@@ -189,23 +194,26 @@ class BrokerTraffic:
             self._ended.add(self.topics.pop(topic))
 
     def sums(
-        self, hosted: "Iterable[tuple[str, AppendCounts]]"
-    ) -> tuple[TopicTraffic, dict[str, TopicTraffic]]:
-        """The counters of all topics since the start, and of each topic.
+        self, appends: "Mapping[str, AppendCounts]"
+    ) -> "Generator[None, None, tuple[TopicTraffic, dict[str, TopicTraffic]]]":
+        """The counters of all topics since the start, and of each topic, by name.
+
+        Yields after every `SUMMED_MAX` topics.
 
         Args:
-            hosted: topic and counters of each partition hosted now.
+            appends: of the partitions hosted now, by topic.
         """
         topics: dict[str, TopicTraffic] = {}
-        for name in sorted(self.topics):
-            topics[name] = TopicTraffic()
-            topics[name].add(self.topics[name])
-        for name, counts in hosted:
-            topics[name].on_appends(counts)
         total = TopicTraffic()
         total.add(self._ended)
-        for traffic in topics.values():
+        for number, (name, kept) in enumerate(sorted(self.topics.items())):
+            traffic = topics[name] = TopicTraffic()
+            traffic.add(kept)
+            if name in appends:
+                traffic.on_appends(appends[name])
             total.add(traffic)
+            if number % SUMMED_MAX == SUMMED_MAX - 1:
+                yield
         return total, topics
 
     def on_follower_fetch(self, version: int) -> None:
