@@ -45,6 +45,7 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         raise CommandError(f"{path}: {error}") from error
     _configure_log(config)
+    _report_crashes(config)
     return _run(config)
 
 
@@ -113,6 +114,16 @@ def _configure_log(config: "NodeConfig") -> None:
             log_to_files(Path(folder), formatter, bytes_max=bytes_max, count=count)
         except OSError as error:
             raise CommandError(f"sparkraft.log.dir={folder}: {error.strerror}") from error
+
+
+def _report_crashes(config: "NodeConfig") -> None:
+    from sparkraft.cli.crash_reports import report_crashes
+
+    folder = config.text("sparkraft.log.dir")
+    try:
+        report_crashes(folder)
+    except OSError as error:
+        raise CommandError(f"sparkraft.log.dir={folder}: {error.strerror}") from error
 
 
 def _read(path: str) -> str:
