@@ -27,7 +27,8 @@ def served_on(listener: str) -> dict[int, str]:
 )
 def test_what_is_advertised_is_what_the_page_says(tmp_path, listener, kind):
     async def test():
-        async with node_in(tmp_path) as node:
+        # Client metrics are advertised only if they are enabled.
+        async with node_in(tmp_path, sparkraft_telemetry_enable="true") as node:
             connection = await connect(node, listener)
             request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
             answer = await connection.send(request)
