@@ -316,7 +316,7 @@ class Merge:
                 columns=to.fit.columns,
                 keys=self.task.keys,
                 key_files=tuple(each.path for each in self.written.keys),
-                key_bytes=sum(each.size for each in self.written.keys),
+                key_rows=sum(each.rows for each in self.written.keys),
                 kept=self._kept,
                 found=tuple(group),
             )

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _KEY_BYTES_MAX: Final = 64 << 20
 """Keys that a task has in memory at once; for more keys, it searches its files several times."""
 
+_KEY_BYTES: Final = 64
+"""Memory of a key and its place in an index, if it is a number or a short text."""
+
 _ROWS: Final = 64 << 10
 """Rows of a file that are in memory at once."""
 
@@ -73,7 +76,7 @@ class RewriteTask:
         columns: of the table.
         keys: columns that name a row.
         key_files: the keys of the batch.
-        key_bytes: their size.
+        key_rows: their number.
         kept: columns that the batch lacks.
         found: the files to search.
     """
@@ -83,14 +86,14 @@ class RewriteTask:
     columns: pa.Schema
     keys: tuple[str, ...]
     key_files: tuple[str, ...]
-    key_bytes: int
+    key_rows: int
     kept: tuple[str, ...]
     found: tuple[DataFile, ...]
 
     @property
     def bytes(self) -> int:
-        """About as many are read."""
-        return self.key_bytes + sum(each.size for each in self.found)
+        """About as many are read, or in memory."""
+        return self.key_rows * _KEY_BYTES + sum(each.size for each in self.found)
 
     def run(self) -> list[Rewritten]:
         """Search the files, and write those again that have rows with the batch's keys."""
