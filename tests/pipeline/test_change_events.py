@@ -1,6 +1,8 @@
 """Debezium's change events and tombstones become the rows of a table with keys."""
 
 import json
+import random
+import time
 
 import pytest
 from deltalake import DeltaTable
@@ -8,6 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from sparkraft.pipeline import check, json_values, query, sinks, spec
+from sparkraft.pipeline import run as running
+from sparkraft.pipeline.iceberg import IcebergSink
+from sparkraft.pipeline.produce import Producer
 
 FILE = """
 name = "n"
@@ -84,6 +89,78 @@ def test_a_table_follows_the_events(spark, tmp_path):
     frame = spark.createDataFrame([(None, b'{"op":"t"}', "t", 0, 7, None)], RECORD)
     with pytest.raises(PySparkException, match="the value of t-0 at offset 7 does not fit"):
         query.decoded(stops, frame).collect()
+
+
+STREAM = """
+name = "customers"
+checkpoint = "checkpoint"
+trigger = "available now"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "changes"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 100
+[source.json]
+schema = "id BIGINT, name STRING"
+envelope = "debezium"
+on_error = "dead_letter"
+[transform]
+sql = "SELECT value.*, offset, tombstone FROM source"
+[dead_letter]
+kind = "delta"
+path = "dead"
+[[sink]]
+kind = "delta"
+path = "table"
+keys = ["id"]
+order_by = "offset"
+[[sink]]
+kind = "iceberg"
+path = "warehouse"
+table = "ns.t"
+keys = ["id"]
+order_by = "offset"
+"""
+
+
+def history(count, seed):
+    """Changes of 20 rows, as Debezium sends them, and the rows at the end."""
+    dice, rows = random.Random(seed), {}
+    for number in range(count):
+        key = dice.randrange(20)
+        known = rows.get(key)
+        if known is not None and dice.random() < 0.3:
+            del rows[key]
+            yield key, event("d", row(key, known), wrapped=number % 2 == 0)
+            yield key, None
+        else:
+            rows[key] = f"name {number}"
+            before = known and row(key, known)
+            yield key, event("u" if known else "c", before, row(key, rows[key]))
+    yield -1, {"op": "t"}
+    yield None, rows
+
+
+@pytest.mark.spark
+def test_tables_follow_a_topic_of_events(spark, node, cluster, tmp_path):
+    cluster.create_topic("changes", partitions=2)
+    producer = Producer(cluster)
+    *events, (_, expected) = history(400, 7)
+    for key, each in events:
+        value = None if each is None else json.dumps(each).encode()
+        name = json.dumps({"id": key}).encode()
+        producer.send("changes", name, value, timestamp_ms=int(time.time() * 1000))
+    producer.flush()
+    pipeline = spec.parse(STREAM, folder=tmp_path, values={"bootstrap": node.bootstrap})
+    assert running._started(pipeline, spark).awaitTermination(600)
+    iceberg = IcebergSink(str(tmp_path / "warehouse"), "ns.t", "fail", {}).loaded()
+    delta = DeltaTable(str(tmp_path / "table"))
+    for found in (delta.to_pyarrow_table().to_pylist(), iceberg.scan().to_arrow().to_pylist()):
+        assert len(found) == len(expected)
+        assert {each["id"]: each["name"] for each in found} == expected
+    assert delta.version() >= 4  # several batches, each with many keys twice
+    (letter,) = DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().to_pylist()
+    assert letter["value"] == b'{"op": "t"}'
 
 
 def test_a_result_without_the_column_of_deletes_is_noted(tmp_path):

@@ -111,5 +111,11 @@ def test_the_command_lists_the_differences(brokers, spark, monkeypatch, capsys):
         (changed,) = [line for line in lines if line.startswith(f"{topic}-0 offset {CHANGED}:")]
         assert "replica 1 to 5 with " in changed
     assert len(lines) == 3
+    tasks = replica_audit.plan(options_of(brokers).client, ["same"])
+    (finding,) = replica_audit.differences(
+        spark, [tasks[0], replace(tasks[1], replica=7)]
+    ).collect()
+    assert finding.offset == 0
+    assert [each.replica for each in finding.found if each.problem] == [7]
     assert cli.main([*command, "nowhere"]) != 0
     assert "topic nowhere" in capsys.readouterr().err

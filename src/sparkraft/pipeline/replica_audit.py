@@ -55,7 +55,7 @@ class Row(NamedTuple):
     """A batch or record of a replica; or a problem from an offset on.
 
     Args:
-        last: its last offset, including gaps.
+        last: its last offset, including gaps; of a problem, the last one that cannot be compared.
         checksum: CRC-32C of a batch without its offset and leader epoch, which are compared
             themselves; of a record, its contents.
     """
@@ -92,7 +92,7 @@ class ReplicaRange:
             cluster.topics([self.topic])
             yield from self._read(cluster)
         except (KafkaError, OSError) as error:
-            yield self._problem(self.start, str(error))
+            yield self._problem(self.start, self.end - 1, str(error))
         finally:
             cluster.close()
 
@@ -106,7 +106,7 @@ class ReplicaRange:
                     # The batches before the damaged one, one at a time.
                     size = 1
                     continue
-                yield self._problem(position, f"cannot be read: {error}")
+                yield self._problem(position, self.end - 1, f"cannot be read: {error}")
                 return
             before = position
             for header, view in iter_batches(records):
@@ -119,7 +119,8 @@ class ReplicaRange:
             if position > before:
                 until = time.monotonic() + _PATIENCE_S
             elif time.monotonic() > until:
-                yield self._problem(position, f"has no records from here to {self.end}")
+                problem = f"has no records from here to {self.end}"
+                yield self._problem(position, self.end - 1, problem)
                 return
 
     def _fetch(self, cluster: Cluster, position: int, size: int) -> memoryview:
@@ -145,7 +146,8 @@ class ReplicaRange:
         place = self.topic, self.partition, self.replica
         checksum = crc32c(view[_AFTER_CRC:])
         if checksum != header.crc:
-            yield self._problem(header.base_offset, "does not have the checksum of its batch")
+            problem = "does not have the checksum of its batch"
+            yield self._problem(header.base_offset, header.last_offset, problem)
         elif not self.by_record:
             # The epoch is outside the checksum.
             whole = crc32c(header.partition_leader_epoch.to_bytes(4, "big", signed=True), checksum)
@@ -156,8 +158,8 @@ class ReplicaRange:
                     content = repr((record.timestamp, *record[2:])).encode()
                     yield Row(*place, record.offset, record.offset, crc32c(content))
 
-    def _problem(self, offset: int, problem: str) -> Row:
-        return Row(self.topic, self.partition, self.replica, offset, offset, 0, problem)
+    def _problem(self, offset: int, last: int, problem: str) -> Row:
+        return Row(self.topic, self.partition, self.replica, offset, last, 0, problem)
 
 
 _AFTER_CRC: Final = 21
@@ -238,13 +240,23 @@ def differences(spark: SparkSession, tasks: Sequence[ReplicaRange]) -> DataFrame
     rows = spark.createDataFrame(work.flatMap(lambda task: task.rows()), _ROWS)
     # A batch at the border of two ranges is read twice.
     rows = rows.dropDuplicates(["topic", "partition", "replica", "offset", "problem"])
+    rows = rows.persist()
+    is_problem = f.col("problem") != ""
+    # A replica that cannot be read from some offset on is one finding, not one for each batch.
+    gap = f.struct(f.col("offset").alias("first"), "last")
+    broken = rows.where(is_problem).groupBy("topic", "partition")
+    gaps = broken.agg(f.collect_list(gap).alias("gaps"))
     found = f.collect_list(f.struct("replica", "last", "checksum", "problem"))
-    kinds = f.count_distinct("last", "checksum")
-    problems = f.count_if(f.col("problem") != "")
     grouped = rows.groupBy("topic", "partition", "offset").agg(
-        f.sort_array(found).alias("found"), kinds.alias("kinds"), problems.alias("problems")
+        f.sort_array(found).alias("found"),
+        f.count_distinct("last", "checksum").alias("kinds"),
+        f.count_if(is_problem).alias("problems"),
     )
+    grouped = grouped.join(f.broadcast(expected), ["topic", "partition"])
+    grouped = grouped.join(f.broadcast(gaps), ["topic", "partition"], "left")
+    offset = f.col("offset")
+    within = f.filter("gaps", lambda gap: (offset > gap["first"]) & (offset <= gap["last"]))
+    unread = f.when(f.col("gaps").isNull(), 0).otherwise(f.size(within))
     differs = (f.col("kinds") > 1) | (f.col("problems") > 0)
-    differs |= f.size("found") < f.col("replicas")
-    chosen = grouped.join(f.broadcast(expected), ["topic", "partition"]).where(differs)
-    return chosen.select("topic", "partition", "offset", "found")
+    differs |= f.size("found") + unread < f.col("replicas")
+    return grouped.where(differs).select("topic", "partition", "offset", "found")
