@@ -8,7 +8,7 @@ and reading the log (`sparkraft.server.raft.past_reader`).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sparkraft.base.ids import Uuid
@@ -110,6 +110,27 @@ class History:
         `later` are records of the same batch after the end of the requested range. They only help
         to find causes: the record that fences a broker follows those of its partitions.
         """
+        for _ in self.feed_steps(
+            records,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            epoch=epoch,
+            at_ms=at_ms,
+            later=later,
+        ):
+            pass
+
+    def feed_steps(
+        self,
+        records: Sequence[Any],
+        *,
+        base_offset: int,
+        last_offset: int,
+        epoch: int,
+        at_ms: int,
+        later: Sequence[Any] = (),
+    ) -> Iterator[int]:
+        """As `feed`; yields 1 after each record, so that the caller may pause."""
         seen: list[Seen] = []
         marks: list[Mark] = []
         self.at_ms = at_ms
@@ -122,6 +143,7 @@ class History:
                 self._keep(event)
                 if event.cause is _UNKNOWN:
                     seen.append(Seen(event, before))
+            yield 1
         self.image = self.image.at(last_offset, epoch)
         for record in later:
             if isinstance(record, BROKER_RECORDS):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import Offset
+from sparkraft.base.ids import Offset, Uuid
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.history import History
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.metadata.snapshot import records_of
-from sparkraft.protocol.messages.metadata_records import NoOpRecord
+from sparkraft.protocol.messages.metadata_records import NoOpRecord, TopicRecord
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.control import ControlType, control_batch
 from sparkraft.server.raft import past_reader as reading
@@ -187,5 +187,41 @@ def test_a_moment_within_a_batch_of_control_records_is_that_moment(told: int) ->
     raw = control_batch([(kind, b"") for kind in kinds], base_offset=7, leader_epoch=1, timestamp=1)
     ((header, view),) = iter_batches(raw)
     history = History(EMPTY_IMAGE, lambda *_: True, events_max=1)
-    reading._feed(history, header, view, Offset(7 + told))
+    list(reading._feed(history, header, view, Offset(7 + told)))
     assert history.image.offset == 6 + told
+
+
+def test_a_large_batch_is_read_in_small_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other work of the event loop runs between a hundred records."""
+    decoded: list[int] = []
+    original = reading.decode_metadata_record
+
+    def counted(value: bytes) -> Any:
+        decoded[-1] += 1
+        return original(value)
+
+    async def work() -> None:
+        member = Member(1, lasting_ports(1), tmp_path)
+        await member.start()
+        topics = [
+            (TopicRecord(name=f"t{n}", topic_id=Uuid((1000 + n).to_bytes(16, "big"))), 0)
+            for n in range(1_000)
+        ]
+        epoch = member.driver.leader_and_epoch.epoch
+        last = await member.driver.append(topics, epoch=epoch)
+        await until(lambda: member.driver.high_watermark > last)
+        monkeypatch.setattr(reading, "decode_metadata_record", counted)
+        decoded.append(0)
+        asked = asyncio.ensure_future(member.driver.past.read(question()))
+        while not asked.done():
+            decoded.append(0)
+            await asyncio.sleep(0)
+        history = asked.result()
+        assert len(history.image.topics_by_id) == 1_000
+        assert sum(decoded) >= 1_000
+        assert max(decoded) <= reading.RECORDS_PER_ITERATION
+        await member.stop()
+
+    run(work)

@@ -96,13 +96,18 @@ class PastReader:
         image = EMPTY_IMAGE if snapshot is None else await _load(log, snapshot)
         history = History(image, query.wanted, events_max=query.events_max, brokers=query.brokers)
         position = Offset(log.start if snapshot is None else snapshot.offset)
+        done = 0
         while position < up_to:
             # Read up to `committed`: a batch that contains `up_to` would not be read otherwise.
             for header, view in _batches(log, position, committed):
                 too_late = 0 <= query.at_ms < header.max_timestamp
                 if too_late or header.base_offset >= up_to:
                     return history
-                _feed(history, header, view, up_to)
+                for records in _feed(history, header, view, up_to):
+                    done += records
+                    if done >= RECORDS_PER_ITERATION:
+                        done = 0
+                        await asyncio.sleep(0)
                 position = Offset(header.last_offset + 1)
             await asyncio.sleep(0)
         return history
@@ -158,7 +163,8 @@ def _batches(
             yield header, view
 
 
-def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset) -> None:
+def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset) -> Iterator[int]:
+    """Feed a batch, and yield the number of records handled by each step."""
     last_offset = Offset(min(header.last_offset, up_to - 1))
     if header.is_control or is_idle(header, view):
         history.pass_over(
@@ -167,12 +173,13 @@ def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset
             at_ms=header.max_timestamp,
         )
         return
-    values = [record.value or b"" for record in decode_records(view)]
-    records: list[Any] = [
-        _NO_OP if value[1] == _NO_OP_KEY else decode_metadata_record(value)[0] for value in values
-    ]
+    records: list[Any] = []
+    for record in decode_records(view):
+        value = record.value or b""
+        records.append(_NO_OP if value[1] == _NO_OP_KEY else decode_metadata_record(value)[0])
+        yield 1
     counted = up_to - header.base_offset
-    history.feed(
+    yield from history.feed_steps(
         records[:counted],
         later=records[counted:],
         base_offset=header.base_offset,
