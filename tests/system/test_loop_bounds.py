@@ -39,6 +39,7 @@ NOT_ON_THE_LOOP = {
     "storage.segment.SCAN_CHUNK": "read at a time",
     "storage.segment._FIRST_SCAN_CHUNK": "read at a time",
     "storage.snapshot_files.READ_CHUNK": "read at a time",
+    "zookeeper.controller.steps.PIECE_MAX": "chances to interrupt; a slice ends by time",
 }
 """Constants and packages that sound like bounds of work on a node's loop; why they are none."""
 

@@ -147,11 +147,11 @@ def _message(request: ControlRequest, sender: Sender) -> dict[str, Any]:
     from sparkraft.protocol.codec import encode
     from sparkraft.zookeeper.controller.control_messages import (
         MissingListenerError,
-        control_message,
+        convert_at_once,
     )
 
     try:
-        message, version = control_message(request, sender)
+        message, version = convert_at_once(request, sender)
     except MissingListenerError as error:
         raise CommandError(
             f"{error} Name the listener between brokers with --inter-broker-listener."

@@ -26,7 +26,7 @@ from sparkraft.zookeeper.driver import execute
 from sparkraft.zookeeper.errors import SessionExpiredError, ZooKeeperError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sparkraft.base.env import Clock
     from sparkraft.zookeeper.client import ZooKeeperClient
@@ -54,6 +54,7 @@ class ControllerTask:
         client: Callable[[], ZooKeeperClient],
         send: Callable[[tuple[ControlRequest, ...]], None],
         on_handled: Callable[[str, int, int], None] = lambda *_: None,
+        on_worked: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """Handle nothing yet.
 
@@ -64,6 +65,7 @@ class ControllerTask:
             send: queues requests to brokers; must not block.
             on_handled: called after each event with the name of its state, and with how long it
                 waited and took, in ms.
+            on_worked: see `execute`.
         """
         self.controller = controller
         self.queue = EventQueue()
@@ -71,6 +73,7 @@ class ControllerTask:
         self._client = client
         self._send = send
         self._on_handled = on_handled
+        self._on_worked = on_worked
         self._wake = asyncio.Event()
 
     @property
@@ -133,7 +136,7 @@ class ControllerTask:
         decision = self.controller.handle(waiting.event, self._clock.wall_ms())
         answer = waiting.answer or (lambda _: None)
         try:
-            await execute(client, decision, self._send, answer)
+            await execute(client, decision, self._send, answer, self._on_worked)
             if isinstance(waiting.event, Expired):
                 answer(None)
         except SessionExpiredError:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.zookeeper.controller.steps import Answer, Send
+from sparkraft.zookeeper.controller.steps import Answer, Send, Worked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sparkraft.zookeeper.client import ZooKeeperClient
     from sparkraft.zookeeper.controller.requests import ControlRequest
@@ -23,6 +23,7 @@ async def execute(
     decision: Steps[T],
     send: Callable[[tuple[ControlRequest, ...]], None],
     answer: Callable[[Any], None] = lambda _: None,
+    on_worked: Callable[[int], Awaitable[None]] | None = None,
 ) -> T:
     """Run a decision to its end and return its result.
 
@@ -31,6 +32,7 @@ async def execute(
         decision: not started.
         send: queues requests to brokers; must not block.
         answer: called with the response to the submitter of the event.
+        on_worked: awaited after each piece of work with its units, to let other tasks run.
 
     Raises:
         SessionExpiredError: the session ended; the decision was abandoned.
@@ -45,6 +47,9 @@ async def execute(
                 send(effect.requests)
             elif isinstance(effect, Answer):
                 answer(effect.value)
+            elif isinstance(effect, Worked):
+                if on_worked is not None:
+                    await on_worked(effect.units)
             else:
                 results = await client.submit_all(list(effect.requests))
     except StopIteration as end:

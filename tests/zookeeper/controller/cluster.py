@@ -13,7 +13,7 @@ from sparkraft.zookeeper.controller.requests import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from sparkraft.zookeeper.controller.steps import Answer, Send
+from sparkraft.zookeeper.controller.steps import Answer, Send, Worked
 from sparkraft.zookeeper.errors import Code, MultiError, error_of
 from sparkraft.zookeeper.requests import Check, Create, Exists, GetChildren, GetData, Multi, SetData
 
@@ -113,6 +113,8 @@ class Cluster:
             results = None
             if isinstance(effect, Send):
                 self.sent.extend(effect.requests)
+            elif isinstance(effect, Worked):
+                continue
             elif isinstance(effect, Answer):
                 self.answers.append(effect.value)
             else:

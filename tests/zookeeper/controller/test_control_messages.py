@@ -26,7 +26,7 @@ from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.control_messages import (
     MissingListenerError,
     Sender,
-    control_message,
+    convert_at_once,
     leader_and_isr_errors,
     stop_replica_errors,
 )
@@ -92,7 +92,7 @@ def test_the_requests_equal_those_of_kafkas_controller():
     for request, (recorded, _) in zip(requests, RECORDED, strict=True):
         data = bytes.fromhex(recorded)
         header, at = decode_from(RequestHeader, 2, memoryview(data), 0)
-        message, version = control_message(request, sender())
+        message, version = convert_at_once(request, sender())
         assert version == header.request_api_version
         assert encode(message, version).hex() == data[at:].hex()
 
@@ -116,7 +116,7 @@ def test_the_protocol_version_selects_the_versions_of_requests(named, versions):
     _, batch = cluster()
     batch.add_leader_and_isr([9], F1, LEADERSHIP, is_new=True)
     batch.add_stop_replica(9, F1, delete=True)
-    messages = [control_message(each, sender(named)) for each in sent_to(9, batch)]
+    messages = [convert_at_once(each, sender(named)) for each in sent_to(9, batch)]
     assert tuple(version for _, version in messages) == versions
     for message, version in messages:
         data = encode(message, version)
@@ -152,7 +152,7 @@ def test_the_recovery_state_is_sent_from_3_2_on():
     batch.add_leader_and_isr([9], F1, recovering, is_new=False)
     request = sent_to(9, batch)[0]
     states = [
-        control_message(request, sender(named)).message.topic_states[0].partition_states[0]
+        convert_at_once(request, sender(named)).message.topic_states[0].partition_states[0]
         for named in ("3.1", "3.2")
     ]
     assert [state.leader_recovery_state for state in states] == [0, 1]
@@ -164,7 +164,7 @@ def test_the_reassignment_the_rack_and_all_listeners_are_sent():
     tls = Endpoint("CLIENTS", "::1", 26600, "SASL_SSL")
     context.brokers[4] = Broker(4, 7, (*broker(4).endpoints, tls), "r1")
     batch.add_leader_and_isr([9], F1, LEADERSHIP, is_new=False)
-    first, second = (control_message(each, sender()).message for each in sent_to(9, batch))
+    first, second = (convert_at_once(each, sender()).message for each in sent_to(9, batch))
     state = first.topic_states[0].partition_states[0]
     assert (state.replicas, state.adding_replicas, state.removing_replicas) == ([4, 9, 5], [4], [5])
     four = second.live_brokers[0]
@@ -181,7 +181,7 @@ def test_a_leader_without_the_inter_broker_listener_fails_the_request():
     batch.add_leader_and_isr([9], F1, LEADERSHIP, is_new=False)
     request = sent_to(9, batch)[0]
     with pytest.raises(MissingListenerError, match=r"Broker 9 has no listener named INTERNAL\."):
-        control_message(request, sender(listener="INTERNAL"))
+        convert_at_once(request, sender(listener="INTERNAL"))
 
 
 def test_errors_of_leader_and_isr_are_found_by_name_and_by_id():

@@ -18,8 +18,8 @@ def cluster_of(*brokers, assigned=(2,)):
     cluster.make("/config/topics/t2", b'{"version":1,"config":{}}')
     cluster.make("/admin/delete_topics/t2")
     cluster.run(failover.load(cluster.active))
-    replicas.initialize(cluster.active)
-    partitions.initialize(cluster.active)
+    cluster.run(replicas.initialize(cluster.active))
+    cluster.run(partitions.initialize(cluster.active))
     return cluster
 
 

@@ -20,8 +20,8 @@ def cluster_of(*brokers, leader=1, isr=(1, 2), unclean=False):
     cluster.topic("t", {0: [1, 2]})
     cluster.state(AT, leader, list(isr))
     cluster.run(failover.load(cluster.active))
-    replicas.initialize(cluster.active)
-    partitions.initialize(cluster.active)
+    cluster.run(replicas.initialize(cluster.active))
+    cluster.run(partitions.initialize(cluster.active))
     return cluster
 
 
@@ -37,7 +37,7 @@ def test_a_new_partition_gets_its_znodes_and_first_leader():
     cluster = Cluster(2, 3)
     cluster.topic("t", {0: [1, 2, 3]})
     cluster.run(failover.load(cluster.active))
-    partitions.move(cluster.active, [AT], PartitionStatus.NEW)
+    cluster.run(partitions.move(cluster.active, [AT], PartitionStatus.NEW))
     assert online(cluster) == {}
     assert cluster.writes == [
         "Create /brokers/topics/t/partitions",
@@ -61,7 +61,7 @@ def test_a_new_partition_without_a_live_replica_stays_new():
     cluster = Cluster(9)
     cluster.topic("t", {0: [1, 2]})
     cluster.run(failover.load(cluster.active))
-    partitions.move(cluster.active, [AT], PartitionStatus.NEW)
+    cluster.run(partitions.move(cluster.active, [AT], PartitionStatus.NEW))
     online(cluster)
     assert cluster.writes == []
     assert cluster.context.partition_status(AT) is PartitionStatus.NEW
@@ -72,7 +72,7 @@ def test_a_state_that_exists_already_fails_the_creation():
     cluster = Cluster(1)
     cluster.topic("t", {0: [1]})
     cluster.run(failover.load(cluster.active))
-    partitions.move(cluster.active, [AT], PartitionStatus.NEW)
+    cluster.run(partitions.move(cluster.active, [AT], PartitionStatus.NEW))
     cluster.state(AT, 1, [1])
     online(cluster)
     assert cluster.context.partition_status(AT) is PartitionStatus.NEW
@@ -146,7 +146,7 @@ def test_an_unclean_election_may_be_forced():
 
 def test_a_transition_that_the_table_does_not_allow_is_skipped():
     cluster = cluster_of(1, 2)
-    partitions.move(cluster.active, [AT], PartitionStatus.NEW)
+    cluster.run(partitions.move(cluster.active, [AT], PartitionStatus.NEW))
     assert cluster.context.partition_status(AT) is PartitionStatus.ONLINE
     assert failures(cluster) == ["t-0 to NewPartition: it is OnlinePartition"]
 

@@ -24,8 +24,8 @@ def cluster():
         made.state(("t1", partition), leader, isr)
     made.make("/admin/x")
     made.run(failover.load(made.active))
-    replicas.initialize(made.active)
-    partitions.initialize(made.active)
+    made.run(replicas.initialize(made.active))
+    made.run(partitions.initialize(made.active))
     return made
 
 

@@ -30,7 +30,7 @@ from sparkraft.zookeeper.controller.events import LeaderAndIsrResponded, StopRep
 from sparkraft.zookeeper.controller.requests import LeaderAndIsrRequest, StopReplicaRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from sparkraft.base.env import Clock
     from sparkraft.client.connection import Connection
@@ -71,6 +71,7 @@ class ControlChannels:
         timeout_ms: int,
         brokers: "Callable[[], Mapping[int, Broker]]",
         put: "Callable[[Event], None]",
+        on_worked: "Callable[[int], Awaitable[None]]",
         spawn: "Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]",
     ) -> None:
         """Connect at the first request.
@@ -82,6 +83,7 @@ class ControlChannels:
             timeout_ms: `controller.socket.timeout.ms`.
             brokers: returns the registered brokers, as the controller knows them.
             put: takes the events of responses.
+            on_worked: awaited after a piece of work with its units, to let other tasks run.
             spawn: runs a task of the node.
         """
         self.by_broker: dict[int, BrokerChannel] = {}
@@ -91,6 +93,7 @@ class ControlChannels:
         self.timeout_ms = timeout_ms
         self._brokers = brokers
         self._put = put
+        self._on_worked = on_worked
         self._spawn = spawn
 
     @property
@@ -134,9 +137,20 @@ class ControlChannels:
         named = (each for each in registered.endpoints if each.listener == self._sender.listener)
         return next(((each.host, each.port) for each in named), None)
 
-    def message_of(self, request: "ControlRequest") -> "ControlMessage":
-        """The bytes' form of a request."""
-        return control_message(request, self._sender)
+    async def message_of(self, request: "ControlRequest") -> "ControlMessage":
+        """A request as Kafka's message; other tasks run in between.
+
+        Raises:
+            MissingListenerError: see `control_message`.
+        """
+        steps = control_message(request, self._sender)
+        while True:
+            try:
+                units = next(steps)
+            except StopIteration as end:
+                message: ControlMessage = end.value
+                return message
+            await self._on_worked(units)
 
     async def open_connection(self, host: str, port: int) -> "Connection":
         """Connect to a broker; it is not asked for its versions."""
@@ -223,7 +237,7 @@ class BrokerChannel:
     async def _send(self, request: "ControlRequest") -> None:
         """Send a request until it is answered."""
         try:
-            message = self._channels.message_of(request)
+            message = await self._channels.message_of(request)
         except MissingListenerError as error:
             # Kafka's decision fails (BrokerEndPointNotAvailableException); the brokers learn of the
             # partitions when that broker has registered with the listener.

@@ -19,7 +19,7 @@ from sparkraft.zookeeper.controller import (
 )
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import PartitionStatus, ReplicaStatus
-from sparkraft.zookeeper.controller.steps import Send, Steps
+from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
 from sparkraft.zookeeper.controller.strategies import Strategy
 from sparkraft.zookeeper.controller.values import Replica
 
@@ -56,7 +56,18 @@ def _forget(active: Active, brokers: Sequence[int]) -> Steps[None]:
         context.offline_replicas.pop(broker, None)
         context.shutting_down.discard(broker)
     cause = Cause(CauseKind.FENCED, f"the session of broker {_list(brokers)} ended")
-    yield from on_replicas_offline(active, context.replicas_on(brokers), cause)
+    hosted = yield from _replicas_on(active, brokers)
+    yield from on_replicas_offline(active, hosted, cause)
+
+
+def _replicas_on(active: Active, brokers: Iterable[int]) -> Steps[list[Replica]]:
+    """Find the replicas assigned to any of `brokers`, in order."""
+    wanted = set(brokers)
+    found: list[Replica] = []
+    for piece in pieces(active.context.replicas()):
+        found += [replica for replica in piece if replica.broker in wanted]
+        yield Worked(len(piece))
+    return found
 
 
 def _list(brokers: Iterable[int]) -> str:
@@ -97,7 +108,7 @@ def on_started(active: Active, brokers: Sequence[int]) -> Steps[None]:
     yield from send_metadata(active, others)
     led = [at for at in sorted(context.leaderships) if at[0] not in context.topics_to_be_deleted]
     yield from send_metadata(active, brokers, led)
-    hosted = context.replicas_on(brokers)
+    hosted = yield from _replicas_on(active, brokers)
     yield from replicas.move(active, hosted, ReplicaStatus.ONLINE)
     cause = Cause(CauseKind.RETURNED, f"broker {_list(brokers)} started")
     yield from partitions.bring_online(active, cause)
@@ -112,13 +123,16 @@ def on_replicas_offline(active: Active, offline: Sequence[Replica], cause: Cause
     context = active.context
     deleted = [each for each in offline if each.topic in context.topics_to_be_deleted]
     others = [each for each in offline if each.topic not in context.topics_to_be_deleted]
-    without_leader = [
-        at
-        for at, leadership in sorted(context.leaderships.items())
-        if not context.is_online(leadership.state.leader, at)
-        and at[0] not in context.topics_to_be_deleted
-    ]
-    partitions.move(active, without_leader, PartitionStatus.OFFLINE)
+    without_leader: list[TopicPartition] = []
+    for piece in pieces(sorted(context.leaderships.items())):
+        without_leader += [
+            at
+            for at, leadership in piece
+            if not context.is_online(leadership.state.leader, at)
+            and at[0] not in context.topics_to_be_deleted
+        ]
+        yield Worked(len(piece))
+    yield from partitions.move(active, without_leader, PartitionStatus.OFFLINE)
     results = yield from partitions.bring_online(active, cause)
     yield from replicas.move(active, others, ReplicaStatus.OFFLINE)
     yield from deletion.fail_replicas(active, deleted)
@@ -143,7 +157,7 @@ def on_log_dir_events(active: Active) -> Steps[None]:
     They respond with KAFKA_STORAGE_ERROR for the replicas that they have lost.
     """
     names, brokers = yield from store.read_log_dir_events()
-    hosted = active.context.replicas_on(brokers)
+    hosted = yield from _replicas_on(active, brokers)
     yield from replicas.move(active, hosted, ReplicaStatus.ONLINE)
     version = active.context.epoch_version
     yield from store.delete_notifications(znodes.LOG_DIR_EVENTS, names, version)
@@ -180,16 +194,14 @@ def shut_down(active: Active, broker: int) -> Steps[list[TopicPartition]]:
     """
     context = active.context
     context.shutting_down.add(broker)
-    movable = [
-        at
-        for at in context.partitions()
-        if broker in context.assignment(at).replicas
-        and len(context.assignment(at).replicas) > 1
-        and at in context.leaderships
-        and at[0] not in context.topics_to_be_deleted
-    ]
-    led = [at for at in movable if context.leaderships[at].state.leader == broker]
-    followed = [at for at in movable if at not in set(led)]
+    led: list[TopicPartition] = []
+    followed: list[TopicPartition] = []
+    for piece in pieces(context.partitions()):
+        for at in piece:
+            if _may_move(active, at) and broker in context.assignment(at).replicas:
+                leads = context.leaderships[at].state.leader == broker
+                (led if leads else followed).append(at)
+        yield Worked(len(piece))
     cause = Cause(CauseKind.SHUTDOWN, f"broker {broker} asked to shut down")
     yield from partitions.move_online(active, led, Strategy.CONTROLLED_SHUTDOWN, cause)
     for at in followed:
@@ -197,10 +209,22 @@ def shut_down(active: Active, broker: int) -> Steps[list[TopicPartition]]:
     yield Send(active.batch.drain())
     stopped = [Replica(*at, broker) for at in followed]
     yield from replicas.move(active, stopped, ReplicaStatus.OFFLINE)
-    return [
-        at
-        for at, leadership in sorted(context.leaderships.items())
-        if leadership.state.leader == broker
-        and len(context.assignment(at).replicas) > 1
+    left: list[TopicPartition] = []
+    for some in pieces(context.partitions()):
+        left += [
+            at
+            for at in some
+            if _may_move(active, at) and context.leaderships[at].state.leader == broker
+        ]
+        yield Worked(len(some))
+    return left
+
+
+def _may_move(active: Active, at: TopicPartition) -> bool:
+    """Whether another of its brokers could lead a partition."""
+    context = active.context
+    return (
+        len(context.assignment(at).replicas) > 1
+        and at in context.leaderships
         and at[0] not in context.topics_to_be_deleted
-    ]
+    )

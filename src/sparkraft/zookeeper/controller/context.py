@@ -113,11 +113,6 @@ class ControllerContext:
             for broker in self.assignment(at).replicas:
                 yield Replica(*at, broker)
 
-    def replicas_on(self, brokers: Iterable[int]) -> list[Replica]:
-        """Return the replicas assigned to any of `brokers`."""
-        wanted = set(brokers)
-        return [replica for replica in self.replicas() if replica.broker in wanted]
-
     def leader_epoch(self, at: TopicPartition) -> int:
         """Return the leader epoch for StopReplica (KIP-570)."""
         if at[0] in self.topics_to_be_deleted:

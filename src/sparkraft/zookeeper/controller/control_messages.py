@@ -9,7 +9,7 @@ Rules of Kafka 3.9's ControllerBrokerRequestBatch:
     * A topic without an id has the zero id.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from sparkraft.base.ids import TopicPartition, Uuid
@@ -50,6 +50,7 @@ from sparkraft.zookeeper.controller.requests import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.controller.values import Broker
 
 T = TypeVar("T")
@@ -77,19 +78,34 @@ class ControlMessage(NamedTuple):
     version: int
 
 
-def control_message(request: ControlRequest, sender: Sender) -> ControlMessage:
-    """Convert a request.
+def control_message(
+    request: ControlRequest, sender: Sender
+) -> Generator[int, None, ControlMessage]:
+    """Convert a request; yields the partitions converted since the last time.
 
     Raises:
         MissingListenerError: a leader cannot be reached by other brokers.
     """
     if isinstance(request, LeaderAndIsrRequest):
-        return ControlMessage(_leader_and_isr(request, sender), sender.protocol.leader_and_isr)
+        message = yield from _leader_and_isr(request, sender)
+        return ControlMessage(message, sender.protocol.leader_and_isr)
     if isinstance(request, UpdateMetadataRequest):
-        return ControlMessage(_update_metadata(request, sender), sender.protocol.update_metadata)
+        metadata = yield from _update_metadata(request, sender)
+        return ControlMessage(metadata, sender.protocol.update_metadata)
     if isinstance(request, StopReplicaRequest):
         return ControlMessage(_stop_replica(request, sender), sender.protocol.stop_replica)
     raise TypeError(f"{type(request).__name__} is not a control request")
+
+
+def convert_at_once(request: ControlRequest, sender: Sender) -> ControlMessage:
+    """`control_message` in one piece, for tools."""
+    steps = control_message(request, sender)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            message: ControlMessage = end.value
+            return message
 
 
 def leader_and_isr_errors(
@@ -127,22 +143,26 @@ def _by_topic(partitions: Mapping[TopicPartition, T]) -> Iterable[tuple[str, dic
     return topics.items()
 
 
-def _leader_and_isr(request: LeaderAndIsrRequest, sender: Sender) -> LeaderAndIsrMessage:
+def _leader_and_isr(
+    request: LeaderAndIsrRequest, sender: Sender
+) -> Generator[int, None, LeaderAndIsrMessage]:
+    topics = []
+    for topic, partitions in _by_topic(request.partitions):
+        states: list[LeaderAndIsrPartitionState] = []
+        for piece in pieces(partitions.items()):
+            states += [
+                _leader_and_isr_partition(index, each, sender.protocol) for index, each in piece
+            ]
+            yield len(piece)
+        topic_id = request.topic_ids.get(topic, _ZERO_ID)
+        topics.append(
+            LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=states)
+        )
     return LeaderAndIsrMessage(
         controller_id=sender.id,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
-        topic_states=[
-            LeaderAndIsrTopicState(
-                topic_name=topic,
-                topic_id=request.topic_ids.get(topic, _ZERO_ID),
-                partition_states=[
-                    _leader_and_isr_partition(index, each, sender.protocol)
-                    for index, each in partitions.items()
-                ],
-            )
-            for topic, partitions in _by_topic(request.partitions)
-        ],
+        topic_states=topics,
         live_leaders=[_live_leader(broker, sender.listener) for broker in request.live_leaders],
     )
 
@@ -175,21 +195,24 @@ def _live_leader(broker: Broker, listener: str) -> LeaderAndIsrLiveLeader:
     raise MissingListenerError(f"Broker {broker.id} has no listener named {listener}.")
 
 
-def _update_metadata(request: UpdateMetadataRequest, sender: Sender) -> UpdateMetadataMessage:
+def _update_metadata(
+    request: UpdateMetadataRequest, sender: Sender
+) -> Generator[int, None, UpdateMetadataMessage]:
+    topics = []
+    for topic, partitions in _by_topic(request.partitions):
+        states: list[UpdateMetadataPartitionState] = []
+        for piece in pieces(partitions.items()):
+            states += [_metadata_partition(index, each) for index, each in piece]
+            yield len(piece)
+        topic_id = request.topic_ids.get(topic, _ZERO_ID)
+        topics.append(
+            UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=states)
+        )
     return UpdateMetadataMessage(
         controller_id=sender.id,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
-        topic_states=[
-            UpdateMetadataTopicState(
-                topic_name=topic,
-                topic_id=request.topic_ids.get(topic, _ZERO_ID),
-                partition_states=[
-                    _metadata_partition(index, each) for index, each in partitions.items()
-                ],
-            )
-            for topic, partitions in _by_topic(request.partitions)
-        ],
+        topic_states=topics,
         live_brokers=[_live_broker(broker) for broker in request.live_brokers],
     )
 

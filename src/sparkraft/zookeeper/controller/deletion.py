@@ -91,8 +91,8 @@ def _start(active: Active, topics: list[str]) -> Steps[None]:
     context = active.context
     new = [topic for topic in topics if topic not in context.topics_with_deletion_started]
     ended = list(context.partitions(new))
-    partitions.move(active, ended, PartitionStatus.OFFLINE)
-    partitions.move(active, ended, PartitionStatus.NON_EXISTENT)
+    yield from partitions.move(active, ended, PartitionStatus.OFFLINE)
+    yield from partitions.move(active, ended, PartitionStatus.NON_EXISTENT)
     context.topics_with_deletion_started |= set(new)
     every = list(context.partitions(topics))
     active.batch.add_update_metadata(context.live_or_shutting_down, every)

@@ -5,7 +5,7 @@ from sparkraft.base.ids import TopicPartition
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.zookeeper.controller import partitions, store
 from sparkraft.zookeeper.controller.active import Active
-from sparkraft.zookeeper.controller.steps import Steps
+from sparkraft.zookeeper.controller.steps import Steps, Worked, pieces
 from sparkraft.zookeeper.controller.strategies import Strategy
 
 BY_ZNODE = Cause(CauseKind.PREFERRED, "/admin/preferred_replica_election names it")
@@ -69,12 +69,17 @@ def balance(active: Active) -> Steps[None]:
     """
     context = active.context
     preferred: dict[int, list[TopicPartition]] = {}
-    for at in context.partitions():
-        replicas = context.assignment(at).replicas
-        if replicas and at[0] not in context.topics_to_be_deleted:
-            preferred.setdefault(replicas[0], []).append(at)
+    for piece in pieces(context.partitions()):
+        for at in piece:
+            replicas = context.assignment(at).replicas
+            if replicas and at[0] not in context.topics_to_be_deleted:
+                preferred.setdefault(replicas[0], []).append(at)
+        yield Worked(len(piece))
     for broker, group in sorted(preferred.items()):
-        imbalanced = [at for at in group if _is_imbalanced(active, at)]
+        imbalanced: list[TopicPartition] = []
+        for piece in pieces(group):
+            imbalanced += [at for at in piece if _is_imbalanced(active, at)]
+            yield Worked(len(piece))
         if len(imbalanced) / len(group) <= active.settings.imbalance_max:
             continue
         able = [

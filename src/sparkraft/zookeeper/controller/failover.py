@@ -19,6 +19,8 @@ step 7 the new leader. Kafka does the same.
 In step 0 Kafka also waits until its own listener has seen /feature; nothing here depends on it.
 """
 
+from typing import TYPE_CHECKING
+
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.zookeeper.controller import (
     deletion,
@@ -31,7 +33,11 @@ from sparkraft.zookeeper.controller import (
 )
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import ReplicaStatus
-from sparkraft.zookeeper.controller.steps import Send, Steps
+from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
+
+if TYPE_CHECKING:
+    from sparkraft.base.ids import TopicPartition
+    from sparkraft.zookeeper.controller.values import Replica
 
 CAUSE = Cause(CauseKind.FENCED, "a new controller found no online leader")
 
@@ -64,8 +70,8 @@ def load_and_derive(active: Active) -> Steps[None]:
     """Read the cluster and derive all states, without writing: as a controller has them."""
     yield from load(active)
     yield from _find_deletions(active)
-    replicas.initialize(active)
-    partitions.initialize(active)
+    yield from replicas.initialize(active)
+    yield from partitions.initialize(active)
 
 
 def load(active: Active) -> Steps[None]:
@@ -78,10 +84,12 @@ def load(active: Active) -> Steps[None]:
         context.assignments[name] = dict(topic.assignments)
         if topic.id is not None:
             context.topic_ids[name] = topic.id
-    all_partitions = list(context.partitions())
-    context.being_reassigned = {
-        at for at in all_partitions if context.assignment(at).is_being_reassigned
-    }
+    all_partitions: list[TopicPartition] = []
+    for piece in pieces(context.partitions()):
+        all_partitions += piece
+        moving = (at for at in piece if context.assignment(at).is_being_reassigned)
+        context.being_reassigned.update(moving)
+        yield Worked(len(piece))
     failures: dict[tuple[str, int], str] = {}
     for at, state in (yield from store.read_states(all_partitions)).items():
         if isinstance(state, Exception):
@@ -101,11 +109,12 @@ def _find_deletions(active: Active) -> Steps[None]:
     context.topics_to_be_deleted = set(
         (yield from store.read_children(znodes.DELETE_TOPICS, watch=True))
     )
-    waiting = {
-        replica.topic
-        for replica in context.replicas()
-        if not context.is_online(replica.broker, replica[:2])
-    } | {topic for topic, _ in context.being_reassigned}
+    waiting = {topic for topic, _ in context.being_reassigned}
+    for piece in pieces(context.replicas(context.topics_to_be_deleted)):
+        waiting.update(
+            replica.topic for replica in piece if not context.is_online(replica.broker, replica[:2])
+        )
+        yield Worked(len(piece))
     context.mark_ineligible(waiting)
     text = (
         f"{len(context.topics_to_be_deleted)} topics to be deleted, "
@@ -122,11 +131,14 @@ def _send_live_brokers(active: Active) -> Steps[None]:
 
 
 def _start_replicas(active: Active) -> Steps[None]:
-    replicas.initialize(active)
+    yield from replicas.initialize(active)
     context = active.context
-    every = list(context.replicas())
-    online = [each for each in every if context.is_online(each.broker, each[:2])]
-    offline = [each for each in every if not context.is_online(each.broker, each[:2])]
+    online: list[Replica] = []
+    offline: list[Replica] = []
+    for piece in pieces(context.replicas()):
+        for each in piece:
+            (online if context.is_online(each.broker, each[:2]) else offline).append(each)
+        yield Worked(len(piece))
     yield from replicas.move(active, online, ReplicaStatus.ONLINE)
     yield from replicas.move(active, offline, ReplicaStatus.OFFLINE)
     text = f"started {len(online)} online replicas, {len(offline)} are offline"
@@ -134,7 +146,7 @@ def _start_replicas(active: Active) -> Steps[None]:
 
 
 def _start_partitions(active: Active) -> Steps[None]:
-    partitions.initialize(active)
+    yield from partitions.initialize(active)
     results = yield from partitions.bring_online(active, CAUSE)
     failed = sum(isinstance(result, str) for result in results.values())
     text = f"elected {len(results) - failed} leaders, {failed} partitions stay without a leader"

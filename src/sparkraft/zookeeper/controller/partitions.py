@@ -18,7 +18,7 @@ from sparkraft.metadata.partition_state import NO_LEADER
 from sparkraft.zookeeper.controller import store
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import PartitionStatus
-from sparkraft.zookeeper.controller.steps import Send, Steps
+from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
 from sparkraft.zookeeper.controller.strategies import Elected, Strategy, elect
 from sparkraft.zookeeper.controller.values import LeaderAndIsr, Leadership
 from sparkraft.zookeeper.errors import ZooKeeperError
@@ -27,19 +27,21 @@ Results = dict[TopicPartition, LeaderAndIsr | str]
 """The new state of each partition, or the reason that the election failed."""
 
 
-def initialize(active: Active) -> None:
+def initialize(active: Active) -> Steps[None]:
     """Derive the states of all partitions from their znodes, at a failover."""
     context = active.context
     context.partition_statuses.clear()
-    for at in context.partitions():
-        leadership = context.leaderships.get(at)
-        if leadership is None:
-            status = PartitionStatus.NEW
-        elif context.is_online(leadership.state.leader, at):
-            status = PartitionStatus.ONLINE
-        else:
-            status = PartitionStatus.OFFLINE
-        context.partition_statuses[at] = status
+    for piece in pieces(context.partitions()):
+        for at in piece:
+            leadership = context.leaderships.get(at)
+            if leadership is None:
+                status = PartitionStatus.NEW
+            elif context.is_online(leadership.state.leader, at):
+                status = PartitionStatus.ONLINE
+            else:
+                status = PartitionStatus.OFFLINE
+            context.partition_statuses[at] = status
+        yield Worked(len(piece))
 
 
 def bring_online(
@@ -51,19 +53,26 @@ def bring_online(
     """
     context = active.context
     without_leader = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
-    partitions = [
-        at
-        for at in context.partitions(topics)
-        if context.partition_status(at) in without_leader
-        and at[0] not in context.topics_to_be_deleted
-    ]
+    partitions: list[TopicPartition] = []
+    for piece in pieces(context.partitions(topics)):
+        partitions += [
+            at
+            for at in piece
+            if context.partition_status(at) in without_leader
+            and at[0] not in context.topics_to_be_deleted
+        ]
+        yield Worked(len(piece))
     return (yield from move_online(active, partitions, Strategy.OFFLINE, cause))
 
 
-def move(active: Active, partitions: Iterable[TopicPartition], status: PartitionStatus) -> None:
+def move(
+    active: Active, partitions: Iterable[TopicPartition], status: PartitionStatus
+) -> Steps[None]:
     """Change states that only the controller's memory has: to any but ONLINE."""
-    for at in _valid(active, partitions, status):
-        active.context.put_partition_status(at, status)
+    for piece in pieces(partitions):
+        for at in _valid(active, piece, status):
+            active.context.put_partition_status(at, status)
+        yield Worked(len(piece))
 
 
 def move_online(
@@ -86,20 +95,26 @@ def move_online(
     Returns the results of the elections; first leaders are not among them.
     """
     context = active.context
-    valid = _valid(active, partitions, PartitionStatus.ONLINE)
-    new = [at for at in valid if context.partition_status(at) is PartitionStatus.NEW]
-    led_before = [at for at in valid if at not in set(new)]
+    new: list[TopicPartition] = []
+    remaining: list[TopicPartition] = []
+    for piece in pieces(partitions):
+        for at in _valid(active, piece, PartitionStatus.ONLINE):
+            is_new = context.partition_status(at) is PartitionStatus.NEW
+            (new if is_new else remaining).append(at)
+        yield Worked(len(piece))
     yield from _create(active, new)
     results: Results = {}
-    remaining = led_before
     while remaining:
         finished, remaining = yield from _elect(active, remaining, strategy, cause, unclean=unclean)
         results |= finished
-    for at, result in results.items():
-        if isinstance(result, str):
-            active.journal.add("failed transition", f"{at[0]}-{at[1]} to OnlinePartition: {result}")
-        else:
-            context.put_partition_status(at, PartitionStatus.ONLINE)
+    for ended in pieces(results.items()):
+        for at, result in ended:
+            if isinstance(result, str):
+                text = f"{at[0]}-{at[1]} to OnlinePartition: {result}"
+                active.journal.add("failed transition", text)
+            else:
+                context.put_partition_status(at, PartitionStatus.ONLINE)
+        yield Worked(len(ended))
     yield Send(active.batch.drain())
     return results
 
@@ -122,22 +137,26 @@ def _create(active: Active, partitions: Sequence[TopicPartition]) -> Steps[None]
     """Create the znodes of NEW partitions with their first leaders."""
     context = active.context
     states: dict[TopicPartition, Leadership] = {}
-    for at in partitions:
-        live = tuple(r for r in context.assignment(at).replicas if context.is_online(r, at))
-        if live:
-            states[at] = Leadership(LeaderAndIsr(live[0], live), context.epoch)
-        else:
-            text = f"{at[0]}-{at[1]} to OnlinePartition: no assigned replica is live"
-            active.journal.add("failed transition", text)
+    for piece in pieces(partitions):
+        for at in piece:
+            live = tuple(r for r in context.assignment(at).replicas if context.is_online(r, at))
+            if live:
+                states[at] = Leadership(LeaderAndIsr(live[0], live), context.epoch)
+            else:
+                text = f"{at[0]}-{at[1]} to OnlinePartition: no assigned replica is live"
+                active.journal.add("failed transition", text)
+        yield Worked(len(piece))
     results = yield from store.create_states(states, context.epoch_version)
-    for at, error in results.items():
-        if error is not None:
-            text = f"{at[0]}-{at[1]} to OnlinePartition: {error}"
-            active.journal.add("failed transition", text)
-            continue
-        context.leaderships[at] = states[at]
-        active.batch.add_leader_and_isr(states[at].state.isr, at, states[at], is_new=True)
-        context.put_partition_status(at, PartitionStatus.ONLINE)
+    for ended in pieces(results.items()):
+        for at, error in ended:
+            if error is not None:
+                text = f"{at[0]}-{at[1]} to OnlinePartition: {error}"
+                active.journal.add("failed transition", text)
+                continue
+            context.leaderships[at] = states[at]
+            active.batch.add_leader_and_isr(states[at].state.isr, at, states[at], is_new=True)
+            context.put_partition_status(at, PartitionStatus.ONLINE)
+        yield Worked(len(ended))
 
 
 def _elect(
@@ -153,22 +172,26 @@ def _elect(
     states = yield from read_states(active, partitions, results)
     allowed = yield from _unclean_allowed(active, states, strategy, unclean=unclean)
     elected: dict[TopicPartition, Elected] = {}
-    for at, state in states.items():
-        outcome = elect(strategy, active.context, at, state, unclean=allowed.get(at, False))
-        elected[at] = outcome
-        if outcome.state is None:
-            results[at] = f"no replica may lead under {strategy.value}"
-            _record(active, at, state, outcome, cause)
+    for piece in pieces(states.items()):
+        for at, state in piece:
+            outcome = elect(strategy, active.context, at, state, unclean=allowed.get(at, False))
+            elected[at] = outcome
+            if outcome.state is None:
+                results[at] = f"no replica may lead under {strategy.value}"
+                _record(active, at, state, outcome, cause)
+        yield Worked(len(piece))
     wanted = {at: each.state for at, each in elected.items() if each.state is not None}
     written = yield from store.update_states(wanted, active.context)
-    for at, result in written.finished.items():
-        results[at] = result if isinstance(result, LeaderAndIsr) else str(result)
-        if isinstance(result, LeaderAndIsr):
-            leadership = Leadership(result, active.context.epoch)
-            active.context.leaderships[at] = leadership
-            recipients = elected[at].recipients
-            active.batch.add_leader_and_isr(recipients, at, leadership, is_new=False)
-            _record(active, at, states[at], elected[at], cause)
+    for ended in pieces(written.finished.items()):
+        for at, result in ended:
+            results[at] = result if isinstance(result, LeaderAndIsr) else str(result)
+            if isinstance(result, LeaderAndIsr):
+                leadership = Leadership(result, active.context.epoch)
+                active.context.leaderships[at] = leadership
+                recipients = elected[at].recipients
+                active.batch.add_leader_and_isr(recipients, at, leadership, is_new=False)
+                _record(active, at, states[at], elected[at], cause)
+        yield Worked(len(ended))
     return results, written.to_retry
 
 
@@ -177,17 +200,19 @@ def read_states(
 ) -> Steps[dict[TopicPartition, LeaderAndIsr]]:
     """Read states; add partitions without one, or with a newer controller's, to `failures`."""
     found: dict[TopicPartition, LeaderAndIsr] = {}
-    for at, result in (yield from store.read_states(partitions)).items():
-        if result is None:
-            failures[at] = "the partition has no state znode"
-        elif isinstance(result, ZooKeeperError):
-            failures[at] = str(result)
-        elif result.controller_epoch > active.context.epoch:
-            failures[at] = (
-                f"the state was written by the controller of epoch {result.controller_epoch}"
-            )
-        else:
-            found[at] = result.state
+    for piece in pieces((yield from store.read_states(partitions)).items()):
+        for at, result in piece:
+            if result is None:
+                failures[at] = "the partition has no state znode"
+            elif isinstance(result, ZooKeeperError):
+                failures[at] = str(result)
+            elif result.controller_epoch > active.context.epoch:
+                failures[at] = (
+                    f"the state was written by the controller of epoch {result.controller_epoch}"
+                )
+            else:
+                found[at] = result.state
+        yield Worked(len(piece))
     return found
 
 

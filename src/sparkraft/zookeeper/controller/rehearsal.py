@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkraft.zookeeper.controller.requests import ControlRequest
-from sparkraft.zookeeper.controller.steps import Answer, Ask, Send, Steps, T
+from sparkraft.zookeeper.controller.steps import Answer, Ask, Send, Steps, T, Worked
 from sparkraft.zookeeper.errors import Code, error_of
 from sparkraft.zookeeper.requests import (
     Check,
@@ -48,7 +48,7 @@ class Rehearsal:
                 if isinstance(effect, Send):
                     self.sent.extend(effect.requests)
                     effect = decision.send(None)
-                elif isinstance(effect, Answer):
+                elif isinstance(effect, Answer | Worked):
                     effect = decision.send(None)
                 else:
                     effect = decision.send((yield from self._ask(effect)))

@@ -20,32 +20,40 @@ from sparkraft.zookeeper.controller import store
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.partitions import Results, read_states
 from sparkraft.zookeeper.controller.states import ReplicaStatus
-from sparkraft.zookeeper.controller.steps import Send, Steps
+from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
 from sparkraft.zookeeper.controller.values import LeaderAndIsr, Leadership, Replica
 
 
-def initialize(active: Active) -> None:
+def initialize(active: Active) -> Steps[None]:
     """Derive the states of all replicas from the live brokers, at a failover.
 
     Deletions that were in progress start again: their offline replicas are DELETION_INELIGIBLE.
     """
     context = active.context
     context.replica_statuses.clear()
-    for replica in context.replicas():
-        if context.is_online(replica.broker, replica[:2]):
-            status = ReplicaStatus.ONLINE
-        else:
-            status = ReplicaStatus.DELETION_INELIGIBLE
-        context.replica_statuses[replica] = status
+    for piece in pieces(context.replicas()):
+        for replica in piece:
+            if context.is_online(replica.broker, replica[:2]):
+                status = ReplicaStatus.ONLINE
+            else:
+                status = ReplicaStatus.DELETION_INELIGIBLE
+            context.replica_statuses[replica] = status
+        yield Worked(len(piece))
 
 
 def move(active: Active, replicas: Iterable[Replica], status: ReplicaStatus) -> Steps[None]:
     """Change the states of replicas, broker by broker, and send the requests that follow."""
     by_broker: dict[int, list[Replica]] = {}
-    for replica in replicas:
-        by_broker.setdefault(replica.broker, []).append(replica)
+    for some in pieces(replicas):
+        for replica in some:
+            by_broker.setdefault(replica.broker, []).append(replica)
+        yield Worked(len(some))
     for broker, group in sorted(by_broker.items()):
-        yield from _move_on(active, broker, _valid(active, group, status), status)
+        valid: list[Replica] = []
+        for piece in pieces(group):
+            valid += _valid(active, piece, status)
+            yield Worked(len(piece))
+        yield from _move_on(active, broker, valid, status)
     yield Send(active.batch.drain())
 
 
@@ -68,18 +76,19 @@ def _record_failure(active: Active, replica: Replica, status: ReplicaStatus, tex
 def _move_on(
     active: Active, broker: int, replicas: Sequence[Replica], status: ReplicaStatus
 ) -> Steps[None]:
-    match status:
-        case ReplicaStatus.OFFLINE:
-            yield from _take_offline(active, broker, replicas)
-        case ReplicaStatus.NEW:
-            for replica in replicas:
-                _make_new(active, replica)
-        case ReplicaStatus.ONLINE:
-            for replica in replicas:
-                _bring_online(active, replica)
-        case _:
-            for replica in replicas:
-                _make(active, replica, status)
+    if status is ReplicaStatus.OFFLINE:
+        yield from _take_offline(active, broker, replicas)
+        return
+    for piece in pieces(replicas):
+        for replica in piece:
+            match status:
+                case ReplicaStatus.NEW:
+                    _make_new(active, replica)
+                case ReplicaStatus.ONLINE:
+                    _bring_online(active, replica)
+                case _:
+                    _make(active, replica, status)
+        yield Worked(len(piece))
 
 
 def _make_new(active: Active, replica: Replica) -> None:
@@ -117,18 +126,29 @@ def _make(active: Active, replica: Replica, status: ReplicaStatus) -> None:
 
 def _take_offline(active: Active, broker: int, replicas: Sequence[Replica]) -> Steps[None]:
     context, batch = active.context, active.batch
-    for replica in replicas:
-        batch.add_stop_replica(broker, replica[:2], delete=False)
-    led = [replica[:2] for replica in replicas if replica[:2] in context.leaderships]
-    for at, leadership in (yield from _remove_from_isr(active, broker, led)).items():
-        if at[0] not in context.topics_to_be_deleted:
-            others = [r for r in context.assignment(at).replicas if r != broker]
-            batch.add_leader_and_isr(others, at, leadership, is_new=False)
-        context.put_replica_status(Replica(*at, broker), ReplicaStatus.OFFLINE)
-    for replica in replicas:
-        if replica[:2] not in set(led):
+    led: list[TopicPartition] = []
+    others: list[Replica] = []
+    for piece in pieces(replicas):
+        for replica in piece:
+            batch.add_stop_replica(broker, replica[:2], delete=False)
+            if replica[:2] in context.leaderships:
+                led.append(replica[:2])
+            else:
+                others.append(replica)
+        yield Worked(len(piece))
+    left = yield from _remove_from_isr(active, broker, led)
+    for ended in pieces(left.items()):
+        for at, leadership in ended:
+            if at[0] not in context.topics_to_be_deleted:
+                following = [r for r in context.assignment(at).replicas if r != broker]
+                batch.add_leader_and_isr(following, at, leadership, is_new=False)
+            context.put_replica_status(Replica(*at, broker), ReplicaStatus.OFFLINE)
+        yield Worked(len(ended))
+    for piece in pieces(others):
+        for replica in piece:
             batch.add_update_metadata(context.live_or_shutting_down, [replica[:2]])
             context.put_replica_status(replica, ReplicaStatus.OFFLINE)
+        yield Worked(len(piece))
 
 
 def _remove_from_isr(
@@ -143,14 +163,20 @@ def _remove_from_isr(
     while remaining:
         failures: Results = {}
         states = yield from read_states(active, remaining, failures)
-        wanted = {at: state.without(broker) for at, state in states.items() if broker in state.isr}
+        wanted: dict[TopicPartition, LeaderAndIsr] = {}
+        for each in pieces(states.items()):
+            wanted |= {at: state.without(broker) for at, state in each if broker in state.isr}
+            yield Worked(len(each))
         written = yield from store.update_states(wanted, active.context)
-        for at, state in {**_unchanged(states, wanted), **written.finished}.items():
-            if isinstance(state, LeaderAndIsr):
-                results[at] = Leadership(state, active.context.epoch)
-                active.context.leaderships[at] = results[at]
-            else:
-                failures[at] = str(state)
+        decided = {**_unchanged(states, wanted), **written.finished}
+        for piece in pieces(decided.items()):
+            for at, state in piece:
+                if isinstance(state, LeaderAndIsr):
+                    results[at] = Leadership(state, active.context.epoch)
+                    active.context.leaderships[at] = results[at]
+                else:
+                    failures[at] = str(state)
+            yield Worked(len(piece))
         for at, failure in failures.items():
             _record_failure(active, Replica(*at, broker), ReplicaStatus.OFFLINE, str(failure))
         remaining = written.to_retry

@@ -180,14 +180,16 @@ class RequestBatch:
 
     def _update_metadata_requests(self) -> list[ControlRequest]:
         partitions = dict(self._metadata)
+        topic_ids = self._topic_ids(partitions)
+        live = tuple(self._receivers(self._context.brokers))
         return [
             UpdateMetadataRequest(
                 broker=broker.id,
                 broker_epoch=broker.epoch,
                 controller_epoch=self._context.epoch,
                 partitions=partitions,
-                topic_ids=self._topic_ids(partitions),
-                live_brokers=tuple(self._receivers(self._context.brokers)),
+                topic_ids=topic_ids,
+                live_brokers=live,
             )
             for broker in self._receivers(self._metadata_brokers)
         ]

@@ -4,6 +4,9 @@
         results = yield Ask((GetData(path="/a"), GetData(path="/b")))    pipelined
         yield Send(batch.drain())                                        queued, not awaited
         yield Answer(response)                                           to the event's submitter
+        for piece in pieces(partitions):
+            ...
+            yield Worked(len(piece))                                     others may run in between
         return len(results)
 
 `Ask` gives one result or exception for each request, in their order. The driver repeats a request
@@ -12,8 +15,9 @@ after a lost connection, so a repeated write may meet its own effect.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -46,9 +50,30 @@ class Answer:
     value: Any
 
 
-Effect = Ask | Send | Answer
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """Work on some partitions, replicas or znodes is done; other tasks may run now.
+
+    No reply is awaited and nothing is sent; the decision continues unchanged.
+    """
+
+    units: int
+
+
+Effect = Ask | Send | Answer | Worked
 
 T = TypeVar("T")
+
+PIECE_MAX = 100
+"""Units of a piece: at most 4 ms."""
+
+
+def pieces(items: Iterable[T]) -> Iterator[list[T]]:
+    """Cut items into lists of at most `PIECE_MAX`."""
+    left = iter(items)
+    while piece := list(islice(left, PIECE_MAX)):
+        yield piece
+
 
 Steps = Generator[Effect, Any, T]
 """A decision; see the module's docstring."""

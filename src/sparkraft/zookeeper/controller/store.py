@@ -15,7 +15,13 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.zookeeper.controller import znodes
 from sparkraft.zookeeper.controller.context import ControllerContext
-from sparkraft.zookeeper.controller.steps import Ask, ControllerMovedError, Steps
+from sparkraft.zookeeper.controller.steps import (
+    Ask,
+    ControllerMovedError,
+    Steps,
+    Worked,
+    pieces,
+)
 from sparkraft.zookeeper.controller.values import (
     Broker,
     LeaderAndIsr,
@@ -73,11 +79,16 @@ def write(operations: Sequence[Operation], epoch_version: int) -> Steps[list[Any
         ControllerMovedError: the epoch has another version; nothing more was written.
     """
     check = Check(path=znodes.CONTROLLER_EPOCH, version=epoch_version)
-    results = yield from read([Multi((check, operation)) for operation in operations])
-    return [
-        _result_of_guarded(result, operation)
-        for result, operation in zip(results, operations, strict=True)
-    ]
+    requests: list[Multi] = []
+    for some in pieces(operations):
+        requests += [Multi((check, operation)) for operation in some]
+        yield Worked(len(some))
+    results = yield from read(requests)
+    found: list[Any] = []
+    for piece in pieces(zip(results, operations, strict=True)):
+        found += [_result_of_guarded(result, operation) for result, operation in piece]
+        yield Worked(len(piece))
+    return found
 
 
 def _result_of_guarded(result: Any, operation: Operation) -> Any:
@@ -149,11 +160,12 @@ def read_broker(broker: int) -> Steps[Broker | None]:
 def read_topics(topics: Sequence[str], *, watch: bool) -> Steps[dict[str, Topic]]:
     """Read ids and assignments of topics; one that disappears meanwhile is left out."""
     found = yield from read_data([znodes.topic_path(topic) for topic in topics], watch=watch)
-    return {
-        topic: znodes.decode_topic(topic, data[0])
-        for topic, data in zip(topics, found, strict=True)
-        if data is not None
-    }
+    read: dict[str, Topic] = {}
+    for topic, data in zip(topics, found, strict=True):
+        if data is not None:
+            read[topic] = znodes.decode_topic(topic, data[0])
+            yield Worked(len(read[topic].assignments))
+    return read
 
 
 def read_topic_configs(topics: Sequence[str]) -> Steps[dict[str, dict[str, str]]]:
@@ -186,12 +198,16 @@ def read_states(
     partitions: Sequence[TopicPartition],
 ) -> Steps[dict[TopicPartition, Leadership | ZooKeeperError | None]]:
     """Read state znodes; None for a partition without one."""
-    requests = [GetData(path=znodes.state_path(*at)) for at in partitions]
+    requests: list[GetData] = []
+    for some in pieces(partitions):
+        requests += [GetData(path=znodes.state_path(*at)) for at in some]
+        yield Worked(len(some))
     results = yield from read(requests)
-    return {
-        at: _state_of(request.path, result)
-        for at, request, result in zip(partitions, requests, results, strict=True)
-    }
+    found: dict[TopicPartition, Leadership | ZooKeeperError | None] = {}
+    for piece in pieces(zip(partitions, requests, results, strict=True)):
+        found |= {at: _state_of(request.path, result) for at, request, result in piece}
+        yield Worked(len(piece))
+    return found
 
 
 def _state_of(path: str, result: Any) -> Leadership | ZooKeeperError | None:
@@ -204,24 +220,29 @@ def update_states(
     states: Mapping[TopicPartition, LeaderAndIsr], context: ControllerContext
 ) -> Steps[UpdatedStates]:
     """Write states if the znodes still have the versions in `states`."""
-    operations = [
-        SetData(
-            path=znodes.state_path(*at),
-            data=znodes.encode_state(Leadership(state, context.epoch)),
-            version=state.partition_epoch,
-        )
-        for at, state in states.items()
-    ]
+    operations: list[SetData] = []
+    for piece in pieces(states.items()):
+        operations += [
+            SetData(
+                path=znodes.state_path(*at),
+                data=znodes.encode_state(Leadership(state, context.epoch)),
+                version=state.partition_epoch,
+            )
+            for at, state in piece
+        ]
+        yield Worked(len(piece))
     results = yield from write(operations, context.epoch_version)
     finished: dict[TopicPartition, LeaderAndIsr | ZooKeeperError] = {}
     to_retry = []
-    for (at, state), result in zip(states.items(), results, strict=True):
-        if isinstance(result, BadVersionError):
-            to_retry.append(at)
-        elif isinstance(result, ZooKeeperError):
-            finished[at] = result
-        else:
-            finished[at] = state._replace(partition_epoch=result.version)
+    for written in pieces(zip(states.items(), results, strict=True)):
+        for (at, state), result in written:
+            if isinstance(result, BadVersionError):
+                to_retry.append(at)
+            elif isinstance(result, ZooKeeperError):
+                finished[at] = result
+            else:
+                finished[at] = state._replace(partition_epoch=result.version)
+        yield Worked(len(written))
     return UpdatedStates(finished=finished, to_retry=to_retry)
 
 
@@ -236,13 +257,14 @@ def create_states(
     parents = [Create(path=znodes.partitions_path(topic)) for topic in topics]
     yield from write(parents, epoch_version)
     yield from write([Create(path=znodes.partition_path(*at)) for at in states], epoch_version)
-    results = yield from write(
-        [
+    operations: list[Create] = []
+    for piece in pieces(states.items()):
+        operations += [
             Create(path=znodes.state_path(*at), data=znodes.encode_state(leadership))
-            for at, leadership in states.items()
-        ],
-        epoch_version,
-    )
+            for at, leadership in piece
+        ]
+        yield Worked(len(piece))
+    results = yield from write(operations, epoch_version)
     return {
         at: result if isinstance(result, ZooKeeperError) else None
         for at, result in zip(states, results, strict=True)

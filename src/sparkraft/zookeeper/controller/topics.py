@@ -45,7 +45,7 @@ def on_topics_changed(active: Active) -> Steps[None]:
 def create_partitions(active: Active, new: Collection[TopicPartition]) -> Steps[None]:
     """Give new partitions their znodes and first leaders."""
     added = [Replica(*at, r) for at in new for r in active.context.assignment(at).replicas]
-    partitions.move(active, new, PartitionStatus.NEW)
+    yield from partitions.move(active, new, PartitionStatus.NEW)
     yield from replicas.move(active, added, ReplicaStatus.NEW)
     yield from partitions.move_online(active, list(new), Strategy.OFFLINE, CREATED)
     yield from replicas.move(active, added, ReplicaStatus.ONLINE)
