@@ -5,8 +5,9 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.producer import Producer
 from sparkraft.client.values import NewTopic
+from sparkraft.server.families import whole
 from sparkraft.server.health import health_of
-from sparkraft.server.metrics import families
+from sparkraft.server.metrics import parts
 from sparkraft.zookeeper.requests import Delete
 from tests.server.harness import run, until
 from tests.zookeeper.broker.nodes import Nodes, nodes_in
@@ -142,4 +143,4 @@ def test_health_and_metrics_show_the_controller_and_the_session(tmp_path):
 
 def values_of_metrics(node) -> dict[str, float]:
     """The last value of each sample."""
-    return {each.name: each.value for family in families(node) for each in family.samples}
+    return {each.name: each.value for family in whole(parts(node)) for each in family.samples}
