@@ -16,9 +16,12 @@ from prometheus_client.core import GaugeMetricFamily
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.controller import decision
+from sparkraft.coordinator import steps
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.consumer_regex import matching
+from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.records import decode_record as decode_group_record
+from sparkraft.coordinator.group.records import decode_record_in_steps, encode_record_in_steps
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Instant
 from sparkraft.coordinator.transaction import shard as transaction_shard
@@ -30,7 +33,13 @@ from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol import decode_source
 from sparkraft.protocol.codec import decode, decode_slices, encode
 from sparkraft.protocol.framing import encode_metadata_record, encode_record_key, encode_versioned
-from sparkraft.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from sparkraft.protocol.messages.consumer_group_records import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+)
+from sparkraft.protocol.messages.consumer_group_records import (
+    TopicPartition as ConsumerTopicPartition,
+)
 from sparkraft.protocol.messages.k01_fetch import (
     FetchPartition,
     FetchRequest,
@@ -49,6 +58,7 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartitions,
 )
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from sparkraft.records.compression import Codec, compress, decompress
 from sparkraft.records.record import BatchBuilder, decode_records
@@ -59,7 +69,7 @@ from sparkraft.server.api.encoded_array import EncodedArray
 from sparkraft.server.broker import fetch_sessions, topic_traffic
 from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, SessionPartition
 from sparkraft.server.controller import driver as controller_driver
-from sparkraft.server.coordinator import group_service, shard_runtime
+from sparkraft.server.coordinator import shard_runtime
 from sparkraft.server.env import SystemClock, SystemEntropy
 from sparkraft.server.network import connection, responses, sending, slices
 from sparkraft.server.network.sending import SocketSender, join_front
@@ -74,6 +84,9 @@ from sparkraft.zookeeper.controller.values import (
 )
 
 _TIMES = 7
+TOPICS = 10_000
+"""Of a member that subscribes to very many."""
+
 Costs = dict[str, float]
 
 
@@ -280,30 +293,66 @@ def leave_partitions() -> Costs:
 # ---- coordinators
 
 
-def load_group() -> Costs:
-    """Decode and replay one step's commits."""
-    value = encode_versioned(OffsetCommitValue(offset=1, commit_timestamp=1), 3)
-    builder = BatchBuilder()
-    while builder.count < shard_runtime.LOAD_STEP_RECORDS:
-        key = OffsetCommitKey(group="g", topic="a-topic", partition=builder.count)
-        builder.append(0, encode_record_key(key), value)
-    batch = memoryview(builder.build())
-
-    def work() -> None:
-        shard = GroupShard(GroupConfig(), SystemEntropy())
-        for record in decode_records(batch):
-            assert record.key is not None
-            decoded = decode_group_record(record.key, record.value)
-            assert decoded is not None
-            shard.replay(Offset(record.offset), decoded)
-
-    return {f"load {builder.count:,} commits": spent(work)}
-
-
 def match_topics() -> Costs:
-    count = group_service._TOPICS_AT_ONCE
+    """The names of one piece, and the longest piece of a whole join."""
+    count = steps.PIECE_UNITS
     names = [f"topic-of-some-length-{index}" for index in range(count)]
-    return {f"match {count:,} names": spent(lambda: matching(".*(length|long)-[0-9]+", names))}
+    return {
+        f"match {count:,} names": spent(lambda: matching(".*(length|long)-[0-9]+", names)),
+        f"longest piece of a join with {TOPICS:,} topics": min(longest_of_join() for _ in range(3)),
+    }
+
+
+def longest_of_join() -> float:
+    """CPU ms of the longest piece in which a heartbeat is decided, encoded and replayed."""
+    image = EMPTY_IMAGE
+    names = [f"topic-{index:05d}" for index in range(TOPICS)]
+    for index, name in enumerate(names):
+        topic_id = Uuid(index.to_bytes(16, "big"))
+        image = apply(image, TopicRecord(name=name, topic_id=topic_id))
+        image = apply(image, PartitionRecord(topic_id=topic_id, replicas=[1], isr=[1], leader=1))
+    shard = GroupShard(GroupConfig(), SystemEntropy())
+    now = Instant(Millis(0), Millis(0))
+    shard.loaded(image, now)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", rebalance_timeout_ms=1, topic_partitions=[],
+        subscribed_topic_names=names,
+    )  # fmt: skip
+    times: list[float] = []
+
+    def run(work: Any) -> Any:
+        while True:
+            begun = time.thread_time()
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            finally:
+                times.append((time.thread_time() - begun) * 1000)
+
+    peer = Peer(client_id="", client_host="", version=1)
+    gc.collect()
+    gc.disable()  # a node collects in small steps (`garbage`)
+    decided = run(shard.handle_consumer_heartbeat(request, peer, lambda _: True, now))
+    for record in decided.records:
+        key, value = run(encode_record_in_steps(record))
+        decoded = run(decode_record_in_steps(key, value))
+        run(shard.replay_in_steps(Offset(0), decoded))
+    gc.enable()
+    return max(times)
+
+
+def decode_value() -> Costs:
+    """A whole value: the target of a member."""
+    topics: list[ConsumerTopicPartition] = []
+    value = b""
+    while len(value) < shard_runtime.WHOLE_VALUE_BYTES_MAX:
+        topics.append(ConsumerTopicPartition(topic_id=Uuid.ZERO, partitions=[0]))
+        value = encode_versioned(
+            ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), 0
+        )
+    key = encode_record_key(ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"))
+    return {f"decode {len(value):,} bytes": spent(lambda: decode_group_record(key, value))}
 
 
 def transactions(known: int) -> transaction_shard.TransactionShard:
@@ -500,8 +549,8 @@ COSTS: dict[str, Callable[[], Costs]] = {
         controller_driver.RECORDS_PER_BATCH
     ),
     "controller.decision.RECORDS_MAX": lambda: apply_records(decision.RECORDS_MAX),
-    "server.coordinator.shard_runtime.LOAD_STEP_RECORDS": load_group,
-    "server.coordinator.group_service._TOPICS_AT_ONCE": match_topics,
+    "server.coordinator.shard_runtime.WHOLE_VALUE_BYTES_MAX": decode_value,
+    "coordinator.steps.PIECE_UNITS": match_topics,
     "coordinator.transaction.shard.IDS_PER_STEP": examine_ids,
     "coordinator.transaction.shard.EXPIRED_PER_STEP": expire_ids,
     "server.garbage.YOUNG_OBJECTS_MAX": collect_young,

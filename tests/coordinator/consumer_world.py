@@ -4,7 +4,7 @@
 K4 subscribed only, K7 balanced, K9 epoch raised for a cause only, K11 holders exact, K12 replay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.records import decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Decision, Instant, MetadataDelta
+from sparkraft.coordinator.steps import Deciding, complete
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, Topic
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.k08_offset_commit import (
@@ -139,7 +140,8 @@ class ConsumerWorld:
 
     # What the runtime does
 
-    def do(self, decision: Decision[Any, Any]) -> Any:
+    def do(self, deciding: Deciding[Decision[Any, Any]]) -> Any:
+        decision = complete(deciding) if isinstance(deciding, Generator) else deciding
         if decision.records and self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             if decision.append_callback is not None:
@@ -167,7 +169,7 @@ class ConsumerWorld:
             self._commit(decision)
         self.send_replies()
 
-    def ask(self, decide: Callable[[int], Decision[Any, Any]], on_reply: Any) -> None:
+    def ask(self, decide: Callable[[int], Deciding[Decision[Any, Any]]], on_reply: Any) -> None:
         """Send a request that may be parked; `on_reply` gets its response."""
         self._reply_to += 1
         self._parked[self._reply_to] = on_reply
@@ -394,7 +396,7 @@ class ConsumerWorld:
         if group.state.value != "Stable" or group.needs_refresh:
             return
         wanted: set[tuple[Uuid, int]] = set()
-        for name in group.subscribed_topics():
+        for name in complete(group.subscribed_topics()):
             topic = self.image.topic(name)
             if topic is not None:
                 wanted |= {(topic.id, index) for index in topic.partitions}

@@ -13,6 +13,7 @@ from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberSt
 from sparkraft.coordinator.group.consumer_records import member_record, subscription_of
 from sparkraft.coordinator.group.consumer_regex import matching
 from sparkraft.coordinator.group.records import decode_record, encode_record
+from sparkraft.coordinator.steps import complete
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -573,7 +574,7 @@ def test_a_member_without_classic_metadata_has_kafkas_bytes() -> None:
         client_host="/127.0.0.1",
         rebalance_timeout_ms=60_000,
     )
-    key, value = encode_record(member_record("g", member))
+    key, value = encode_record(complete(member_record("g", member)))
     assert value is not None
     assert value.hex() == (
         "000000000d646966666572656e7469616c0b2f3132372e302e302e3101010000ea60000100" + "0100"

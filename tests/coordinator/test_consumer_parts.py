@@ -18,6 +18,7 @@ from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberState, Partitions
 from sparkraft.coordinator.group.topic_hash import NO_TOPICS, TopicHashes
 from sparkraft.coordinator.group.xxh3 import xxh3_64
+from sparkraft.coordinator.steps import complete
 from sparkraft.metadata.image import EMPTY_IMAGE
 from tests.coordinator.consumer_world import topic_id, with_topic
 
@@ -55,7 +56,7 @@ def test_every_partition_goes_to_one_subscriber(
     name: str, subscriptions: dict[str, frozenset[Uuid]], counts: dict[Uuid, int]
 ) -> None:
     """K3, K4."""
-    targets = ASSIGNORS[name](members_of(subscriptions), counts)
+    targets = complete(ASSIGNORS[name](members_of(subscriptions), counts))
     assert targets.keys() == subscriptions.keys()
     given = [one for target in targets.values() for one in owned(target)]
     subscribed = set().union(*subscriptions.values())
@@ -77,13 +78,13 @@ def test_uniform_balances_and_moves_as_few_as_possible(
 ) -> None:
     """K6, K7."""
     topic = TOPICS[0]
-    first = assign_uniform(members_of(dict.fromkeys(before, frozenset({topic}))), {topic: count})
+    members = members_of(dict.fromkeys(before, frozenset({topic})))
+    first = complete(assign_uniform(members, {topic: count}))
     sizes = [size(target) for target in first.values()]
     assert max(sizes) - min(sizes) <= 1
     total = count + grown
-    again = assign_uniform(
-        members_of(dict.fromkeys(after, frozenset({topic})), first), {topic: total}
-    )
+    members = members_of(dict.fromkeys(after, frozenset({topic})), first)
+    again = complete(assign_uniform(members, {topic: total}))
     sizes = [size(target) for target in again.values()]
     assert max(sizes) - min(sizes) <= 1
     quota, extras = divmod(total, len(after))
@@ -100,8 +101,8 @@ def test_an_assignment_without_a_cause_changes_nothing(
     name: str, subscriptions: dict[str, frozenset[Uuid]], counts: dict[Uuid, int]
 ) -> None:
     """KAFKA-18688."""
-    first = ASSIGNORS[name](members_of(subscriptions), counts)
-    assert ASSIGNORS[name](members_of(subscriptions, first), counts) == first
+    first = complete(ASSIGNORS[name](members_of(subscriptions), counts))
+    assert complete(ASSIGNORS[name](members_of(subscriptions, first), counts)) == first
 
 
 @settings(max_examples=100, deadline=None)
@@ -109,7 +110,7 @@ def test_an_assignment_without_a_cause_changes_nothing(
 def test_uniform_leaves_no_move_that_narrows_a_difference(
     subscriptions: dict[str, frozenset[Uuid]], counts: dict[Uuid, int]
 ) -> None:
-    targets = assign_uniform(members_of(subscriptions), counts)
+    targets = complete(assign_uniform(members_of(subscriptions), counts))
     for target in targets.values():
         for topic in target:
             for other, topics in subscriptions.items():
@@ -119,7 +120,7 @@ def test_uniform_leaves_no_move_that_narrows_a_difference(
 
 def test_range_gives_topics_with_equal_subscribers_the_same_ranges() -> None:
     subscriptions = dict.fromkeys("cab", frozenset(TOPICS[:2]))
-    targets = assign_range(members_of(subscriptions), {TOPICS[0]: 4, TOPICS[1]: 4})
+    targets = complete(assign_range(members_of(subscriptions), {TOPICS[0]: 4, TOPICS[1]: 4}))
     for topic in TOPICS[:2]:
         assert [sorted(targets[one][topic]) for one in "abc"] == [[0, 1], [2], [3]]
 
@@ -132,7 +133,7 @@ def test_range_sorts_static_members_first_by_their_instance() -> None:
         "b": MemberSpec(instance_id="2", topics=topics, target={}),
         "c": MemberSpec(instance_id="1", topics=topics, target={}),
     }
-    targets = assign_range(members, {topic: 3})
+    targets = complete(assign_range(members, {topic: 3}))
     assert [targets[one][topic] for one in "cba"] == [{0}, {1}, {2}]
 
 
@@ -156,11 +157,11 @@ def test_xxh3_has_the_values_of_its_reference(length: int, expected: int) -> Non
 def test_the_hash_covers_partitions_and_ids_but_no_missing_topic() -> None:
     image = with_topic(EMPTY_IMAGE, "t", 1)
     hashes = TopicHashes(image)
-    one = hashes.of_group(["t"])
-    assert hashes.of_group(["t", "missing"]) == one
-    assert hashes.of_group(["missing"]) == NO_TOPICS
+    one = complete(hashes.of_group(["t"]))
+    assert complete(hashes.of_group(["t", "missing"])) == one
+    assert complete(hashes.of_group(["missing"])) == NO_TOPICS
     hashes.set_image(with_topic(image, "t", 2))
-    assert hashes.of_group(["t"]) != one
+    assert complete(hashes.of_group(["t"])) != one
 
 
 def test_a_group_setting_is_kept_within_the_bounds_of_the_broker() -> None:
@@ -179,11 +180,11 @@ def test_a_subscription_does_not_take_back_what_its_member_has_lost() -> None:
     a cleaner replaces segments meanwhile (KAFKA-16147)."""
     group, topic = ConsumerGroup("g"), TOPICS[0]
     first, second = (ConsumerMember(member_id=one, member_epoch=1) for one in ("a", "b"))
-    group.replay_subscription(first)
-    group.replay_subscription(second)
-    group.replay_current(replace(first, assigned={topic: {0: 1, 1: 1}}))
-    group.replay_current(replace(second, member_epoch=2, assigned={topic: {0: 2}}))
-    group.replay_subscription(replace(first, subscribed_topics=frozenset({"u"})))
+    complete(group.replay_subscription(first))
+    complete(group.replay_subscription(second))
+    complete(group.replay_current(replace(first, assigned={topic: {0: 1, 1: 1}})))
+    complete(group.replay_current(replace(second, member_epoch=2, assigned={topic: {0: 2}})))
+    complete(group.replay_subscription(replace(first, subscribed_topics=frozenset({"u"}))))
     assert group.holder(topic, 0) == "b"
-    group.replay_current(replace(first, member_epoch=3, assigned={topic: {1: 1}}))
+    complete(group.replay_current(replace(first, member_epoch=3, assigned={topic: {1: 1}})))
     assert (group.holder(topic, 0), group.holder(topic, 1)) == ("b", "a")

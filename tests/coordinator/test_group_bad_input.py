@@ -6,9 +6,18 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Offset
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import ConsumerConfig
 from sparkraft.coordinator.group.decision import Peer
+from sparkraft.coordinator.group.records import (
+    decode_record,
+    decode_record_in_steps,
+    encode_record,
+    encode_record_in_steps,
+)
+from sparkraft.coordinator.steps import Steps
 from sparkraft.protocol.messages.k11_join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -198,3 +207,58 @@ def test_expressions_that_match_everything(pattern: str) -> None:
     world.leave(b)
     world.converge(a, rounds=2)
     assert len(a.owned) == 500
+
+
+def largest_piece(deciding: Any, world: ConsumerWorld) -> tuple[int, int]:
+    """Execute a decision in pieces; the units of the largest one, and of all."""
+    found: list[int] = []
+
+    def run(steps: Steps[Any]) -> Any:
+        while True:
+            try:
+                found.append(next(steps))
+            except StopIteration as end:
+                return end.value
+
+    decision = run(deciding)
+    for record in decision.records:
+        key, value = run(encode_record_in_steps(record))
+        assert encode_record(record) == (key, value)
+        assert value is None or run(decode_record_in_steps(key, value)) == decode_record(key, value)
+        run(world.shard.replay_in_steps(Offset(len(world.log)), record))
+        world.log.append((key, value))
+    return max(found), sum(found)
+
+
+def test_heartbeats_about_10000_topics_are_decided_in_small_pieces() -> None:
+    """No piece of a join, a revocation or a leave does more than the event loop can bear."""
+    world = with_topics(TOPICS)
+    names = tuple(f"topic-{number:05d}" for number in range(TOPICS))
+    a, b = Client("a", topics=names), Client("b", topics=names)
+    pieces: list[tuple[int, int]] = []
+
+    def do(deciding: Any) -> Any:
+        response = None
+
+        def noted() -> Steps[Any]:
+            nonlocal response
+            decision = yield from deciding
+            response = decision.response
+            return decision
+
+        pieces.append(largest_piece(noted(), world))
+        return response
+
+    world.do = do  # type: ignore[method-assign]
+    for client in (a, b, a, a, b):
+        world.beat(client)
+        client.settle()
+    world.check(a, b)
+    assert abs(len(a.owned) - len(b.owned)) <= 1
+    world.leave(b)
+    world.beat(a)
+    a.settle()
+    world.check(a)
+    assert len(a.owned) == TOPICS
+    assert max(largest for largest, _ in pieces) <= LOOP_WORK_MAX.partitions
+    assert max(units for _, units in pieces) > 10 * TOPICS

@@ -4,7 +4,8 @@ Each test plays one interleaving of heartbeats, appends and timers, and its coun
 order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 from immutables import Map
@@ -15,6 +16,7 @@ from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import ConsumerConfig
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_member import MemberState
+from sparkraft.coordinator.steps import complete
 from sparkraft.metadata.image import ClusterImage, Topic
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.k11_join_group import JoinGroupResponse
@@ -368,9 +370,10 @@ def test_a_group_id_changes_its_type_in_one_batch(
     decisions: list[int] = []
     do = world.do
 
-    def counted(decision: object) -> object:
-        decisions.append(len(decision.records))  # type: ignore[attr-defined]
-        return do(decision)  # type: ignore[arg-type]
+    def counted(deciding: Any) -> object:
+        decision = complete(deciding) if isinstance(deciding, Generator) else deciding
+        decisions.append(len(decision.records))
+        return do(decision)
 
     world.do = counted  # type: ignore[method-assign, assignment]
     assert join(world) is ErrorCode.NONE

@@ -9,6 +9,7 @@ from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Offset, Uuid
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.decision import Peer
+from sparkraft.coordinator.group.describe import ListFilter
 from sparkraft.coordinator.group.records import GroupRecord, decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.protocol.messages.classic_group_records import (
@@ -229,7 +230,7 @@ def world_with_foreign_group(*, with_member: bool) -> World:
 
 def listed(world: World, *types: str) -> list[tuple[str, str, str]]:
     request = ListGroupsRequest(types_filter=list(types))
-    found = world.shard.list_groups(request, world.now)
+    found = world.shard.list_groups(world.shard.group_ids(), ListFilter.of(request), world.now)
     return [(one.group_id, one.group_type, one.group_state) for one in found]
 
 
@@ -263,7 +264,7 @@ def test_a_classic_member_takes_over_an_empty_group_of_another_protocol() -> Non
     world.pass_time(0)
     world.sync(client, {client.member_id: b"x"})
     for shard in (world.shard, world.replayed()):
-        (group,) = shard.list_groups(ListGroupsRequest(), world.now)
+        (group,) = shard.list_groups(shard.group_ids(), ListFilter(), world.now)
         assert (group.group_type, group.group_state) == ("classic", "Stable")
     assert world.fetch(None) == {("t", 0): 1}
 

@@ -5,6 +5,7 @@ encoded and decoded, so that a reload reads what a real log would contain.
 """
 
 import re
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from sparkraft.coordinator.group.foreign import ForeignGroup
 from sparkraft.coordinator.group.records import decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import AppendCallback, Decision, Instant
+from sparkraft.coordinator.steps import Deciding, complete
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -100,8 +102,9 @@ class World:
 
     # ---- what the driver does
 
-    def do(self, decision: Decision[Any, Any]) -> Any:
+    def do(self, deciding: Deciding[Decision[Any, Any]]) -> Any:
         """Execute a decision; its response, or a KafkaError where the write failed."""
+        decision = complete(deciding) if isinstance(deciding, Generator) else deciding
         try:
             if decision.records:
                 self._write(decision)

@@ -5,6 +5,7 @@ Each is looked for by one invariant alone (`group_checks`, `group_ledger`, `shar
 
 import asyncio
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from sparkraft.coordinator.group.consumer_member import MemberState
 from sparkraft.coordinator.group.consumer_protocol_data import write_assignment
 from sparkraft.coordinator.group.consumer_reconciliation import reconcile as reconcile_member
 from sparkraft.coordinator.group.consumer_update import MemberUpdates
+from sparkraft.coordinator.steps import Steps
 from sparkraft.protocol.messages.k08_offset_commit import OffsetCommitResponse
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService
 from sparkraft.server.coordinator.host import LedPartition
@@ -45,7 +47,8 @@ def _partitions_are_always_free() -> Patches:
 
 @_plant("the replay of an earlier owner releases a partition (KAFKA-16147)", "K11")
 def _kafka_16147_any_member_releases() -> Patches:
-    def release_each(self: ConsumerGroup, _member_id: str, partitions: Any) -> None:
+    def release_each(self: ConsumerGroup, _member_id: str, partitions: Any) -> Steps[None]:
+        yield 0
         for topic_id, epochs in partitions.items():
             for partition in epochs:
                 self._holders.get(topic_id, {}).pop(partition, None)
@@ -59,9 +62,9 @@ def _kafka_16147_any_member_releases() -> Patches:
 def _revoked_partitions_have_no_holder() -> Patches:
     original = ConsumerGroup._put
 
-    def put(self: ConsumerGroup, member: Any, **more: Any) -> None:
-        original(self, member, **more)
-        self._release_each(member.member_id, member.pending_revocation)
+    def put(self: ConsumerGroup, member: Any, **more: Any) -> Steps[None]:
+        yield from original(self, member, **more)
+        yield from self._release_each(member.member_id, member.pending_revocation)
 
     return [(ConsumerGroup, "_put", put)]
 
@@ -85,11 +88,11 @@ def _commits_of_lost_partitions() -> Patches:
 def _epochs_without_a_cause() -> Patches:
     original = MemberUpdates.update_epoch
 
-    def update_epoch(self: MemberUpdates, update: Any, now: Any) -> None:
+    def update_epoch(self: MemberUpdates, update: Any, now: Any) -> Steps[None]:
         known = update.group.get(update.member.member_id)
         if known is not None and update.updated == known and update.group.group_epoch % 5 == 0:
             update.topics_changed = True
-        original(self, update, now)
+        yield from original(self, update, now)
 
     return [(MemberUpdates, "update_epoch", update_epoch)]
 
@@ -101,7 +104,7 @@ def _assigned_by(change: Any) -> Patches:
     """Replace the result of the `uniform` assignor."""
 
     def assign(members: Any, counts: Any) -> Any:
-        return change(members, counts, assign_uniform(members, counts))
+        return change(members, counts, (yield from assign_uniform(members, counts)))
 
     return [(consumer_targets, "ASSIGNORS", {**ASSIGNORS, "uniform": assign})]
 
@@ -142,8 +145,11 @@ def _targets_are_given_whole() -> Patches:
     original = reconcile_member
 
     def reconcile(member: Any, target: Any, **more: Any) -> Any:
-        topics = target.subscribed | target.partitions.keys() | member.assigned.keys()
-        return original(member, replace(target, subscribed=topics), **more)
+        def subscribed() -> Any:
+            topics = yield from target.subscribed()
+            return topics | target.partitions.keys() | member.assigned.keys()
+
+        return original(member, replace(target, subscribed=subscribed), **more)
 
     return [(consumer_update, "reconcile", reconcile)]
 
@@ -200,7 +206,7 @@ def _released_partitions_stay_free() -> Patches:
     def reconcile(member: Any, target: Any, **more: Any) -> Any:
         if member.state is MemberState.UNRELEASED and member.member_epoch == target.epoch:
             return member
-        return original(member, target, **more)
+        return (yield from original(member, target, **more))
 
     return [(consumer_update, "reconcile", reconcile)]
 
@@ -227,10 +233,10 @@ def _epochs_before_the_commit() -> Patches:
 def _kafka_19862_tombstones_of_unknown_members() -> Patches:
     original = ConsumerGroup.replay_removed
 
-    def replay_removed(self: ConsumerGroup, member_id: str) -> None:
+    def replay_removed(self: ConsumerGroup, member_id: str) -> Steps[None]:
         if member_id not in self:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        original(self, member_id)
+        yield from original(self, member_id)
 
     return [(ConsumerGroup, "replay_removed", replay_removed)]
 
@@ -239,10 +245,10 @@ def _kafka_19862_tombstones_of_unknown_members() -> Patches:
 def _kafka_17306_assignments_of_unknown_members() -> Patches:
     original = ConsumerGroup.replay_current
 
-    def replay_current(self: ConsumerGroup, member: Any) -> None:
+    def replay_current(self: ConsumerGroup, member: Any) -> Steps[None]:
         if member.member_id not in self:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        original(self, member)
+        yield from original(self, member)
 
     return [(ConsumerGroup, "replay_current", replay_current)]
 
@@ -269,7 +275,7 @@ def _upgrades_start_a_generation_early() -> Patches:
     def upgraded(group: Any, *given: Any) -> Any:
         group.generation_id -= 1
         try:
-            return original(group, *given)
+            return (yield from original(group, *given))
         finally:
             group.generation_id += 1
 
@@ -304,15 +310,26 @@ def _offsets_before_the_commit() -> Patches:
 
 @_plant("each record of a decision is a batch of its own", "R2")
 def _one_batch_per_record() -> Patches:
-    original = ShardRuntime._append
+    append, append_in_steps = ShardRuntime._append, ShardRuntime._append_in_steps
 
-    def append(self: Any, decision: Any) -> None:
+    def each(decision: Any) -> Iterator[Any]:
         *first, last = decision.records
         for record in first:
-            original(self, replace(decision, records=(record,), append_callback=None, effects=()))
-        original(self, replace(decision, records=(last,)))
+            yield replace(decision, records=(record,), append_callback=None, effects=())
+        yield replace(decision, records=(last,))
 
-    return [(ShardRuntime, "_append", append)]
+    def append_each(self: Any, decision: Any) -> None:
+        for one in each(decision):
+            append(self, one)
+
+    def append_each_in_steps(self: Any, decision: Any) -> Steps[None]:
+        for one in each(decision):
+            yield from append_in_steps(self, one)
+
+    return [
+        (ShardRuntime, "_append", append_each),
+        (ShardRuntime, "_append_in_steps", append_each_in_steps),
+    ]
 
 
 @_plant("a coordinator serves while it loads its log, which takes a second", "R3")

@@ -15,6 +15,9 @@ stops); a shard that needs one repeats it after `loaded`, or by a timer.
 Order of calls: `replay` for every record of the log, `loaded` once, then any of the others;
 `unload` last. All calls come from one event loop, and none of them blocks.
 
+A decision whose work grows with its input is returned as `Steps`. The runtime calls nothing else
+until these steps, and then those of encoding and replaying the records, have ended.
+
 Boundary: no clock, no socket, no log. `sparkraft.server.coordinator` implements the runtime.
 """
 
@@ -25,6 +28,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
+from sparkraft.coordinator.steps import Deciding, Steps
 from sparkraft.metadata.image import ClusterImage
 
 R = TypeVar("R")
@@ -76,6 +80,8 @@ class Decision(Generic[R_co, T_co]):
     Attributes:
         response: None if the request is parked (`take_replies`) or there is no request.
         records: appended as one batch; empty if there is nothing to write.
+        is_atomic: False: more than one batch is fine, for tombstones that no batch can hold. Then
+            it has neither `append_callback` nor `effects`.
         replay: whether the runtime replays the records once appended. False if the live state
             is ahead of its record already.
         producer: the transaction that the records belong to; None: they count at once.
@@ -86,6 +92,7 @@ class Decision(Generic[R_co, T_co]):
 
     response: T_co
     records: tuple[R_co, ...] = ()
+    is_atomic: bool = True
     replay: bool = True
     producer: ProducerEpoch | None = None
     append_callback: AppendCallback | None = None
@@ -96,6 +103,7 @@ class Decision(Generic[R_co, T_co]):
         return Decision(
             response=response,
             records=self.records,
+            is_atomic=self.is_atomic,
             replay=self.replay,
             producer=self.producer,
             append_callback=self.append_callback,
@@ -140,6 +148,11 @@ class CoordinatorShard(Protocol[R]):
     def replay(self, offset: Offset, record: R, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply one record; `producer_id` if it belongs to a transaction."""
 
+    def replay_in_steps(
+        self, offset: Offset, record: R, producer_id: int = NO_PRODUCER_ID
+    ) -> Steps[None]:
+        """The same in pieces, for a record that is long or one of many."""
+
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker."""
 
@@ -151,7 +164,7 @@ class CoordinatorShard(Protocol[R]):
 
     # Events
 
-    def on_image(self, delta: MetadataDelta, now: Instant) -> Decision[R, None]:
+    def on_image(self, delta: MetadataDelta, now: Instant) -> Deciding[Decision[R, None]]:
         """React to new metadata."""
 
     def on_append_completed(
@@ -161,7 +174,7 @@ class CoordinatorShard(Protocol[R]):
 
     def on_effect_completed(
         self, effect: Effect, result: Any | KafkaError, now: Instant
-    ) -> Decision[R, None]:
+    ) -> Deciding[Decision[R, None]]:
         """React to the result of an effect, or to the error that ended it."""
 
     # Timers and parked requests
@@ -170,7 +183,7 @@ class CoordinatorShard(Protocol[R]):
     def wake_at(self) -> Millis | None:
         """When to call `on_timers` next, on the monotonic clock; None for never."""
 
-    def on_timers(self, now: Instant) -> Iterable[Decision[R, None]]:
+    def on_timers(self, now: Instant) -> Iterable[Deciding[Decision[R, None]]]:
         """Fire the timers that are due. Execute each decision before requesting the next."""
 
     def take_replies(self) -> list[tuple[ReplyTo, Any]]:

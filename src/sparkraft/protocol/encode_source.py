@@ -25,8 +25,9 @@ Encoder = Callable[[Any, list[bytes | memoryview], list[int]], None]
 
 
 class Encoded:
-    """Elements of an array that are encoded already: a message's or element's own array of structs.
+    """Elements of an array of structs that are encoded already.
 
+    The array is a field of the message or element that is being encoded, or of a struct in it.
     `encode_parts` hands the buffers on without copying them, so responses can share them.
 
     Attributes:
@@ -77,6 +78,8 @@ class _EncoderWriter:
         self.w = "w"
         """Local name of the function that takes parts."""
         self.parts = "parts"
+        self.loops = 0
+        """How many loops over elements the present line is in."""
 
     def write(self, cls: type[Message]) -> Encoder:
         self.source.emit("w = parts.append")
@@ -232,7 +235,7 @@ class _EncoderWriter:
         source = self.source
         name = source.name("l")
         source.emit(f"{name} = {value}")
-        own = value == f"m.{field.name}" and self.parts == "parts"
+        own = not self.loops and self.parts == "parts"
         if self.version not in field.nullable:
             self.elements(field, name, own=own)
             return
@@ -245,7 +248,7 @@ class _EncoderWriter:
         source.depth -= 1
 
     def elements(self, field: Field, name: str, *, own: bool) -> None:
-        """Write the list in the local `name`; `own`: the message's, which may be `Encoded`."""
+        """Write the list in the local `name`; `own`: of no element, so it may be `Encoded`."""
         source = self.source
         length = source.name("n")
         source.emit(f"{length} = len({name}){' + 1' if self.flexible else ''}")
@@ -261,6 +264,7 @@ class _EncoderWriter:
         each = source.name("m")
         source.emit(f"for {each} in {name}:")
         source.depth += 1
+        self.loops += 1
         if isinstance(field.element, str):
             self.value(Field(field.element, "0+", None), each)
         else:
@@ -269,6 +273,7 @@ class _EncoderWriter:
         if source.lines[-1].endswith(":"):
             source.emit("pass")
         source.depth -= 1
+        self.loops -= 1
 
     def tagged_fields(self, fields: list[Field], var: str) -> None:
         if not fields:

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.records.batch import parse_header
 from sparkraft.server.coordinator.host import LogRange
 from sparkraft.server.env import SystemClock
+from sparkraft.server.loop_turns import LoopTurns, Turn
 from tests.support.batches import patch_in_place
 
 
@@ -24,6 +26,8 @@ class FakeHost:
         self.sync_by_hand = False
         self.waiting: asyncio.Future[None] | None = None
         self.tasks: list[asyncio.Task[None]] = []
+        self.turns = LoopTurns()
+        self.units_max = LOOP_WORK_MAX.partitions
 
     def in_epoch(self, topic: str, index: int, epoch: int) -> "HostInEpoch":
         del topic
@@ -62,6 +66,9 @@ class HostInEpoch:
         self.metadata = fake.metadata
         self._fake = fake
         self._epoch = epoch
+
+    def turn(self) -> Turn:
+        return Turn(self._fake.turns, self.clock, self._fake.units_max)
 
     def append(self, batch: bytes) -> Any:
         if self._fake.refuse is not None:

@@ -18,8 +18,9 @@ from sparkraft.coordinator.runtime import (
     Instant,
     MetadataDelta,
 )
+from sparkraft.coordinator.steps import Steps
 from sparkraft.metadata.image import EMPTY_IMAGE
-from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
+from sparkraft.server.coordinator.shard_runtime import SPLIT_BYTES, ShardRuntime, ShardSpec
 from tests.server.coordinator.fake_host import FakeHost
 
 NOTHING: Decision[str, None] = Decision(response=None)
@@ -45,6 +46,10 @@ class WordShard:
 
     def replay(self, offset: Offset, record: str, producer_id: int = -1) -> None:
         self.words.append(record)
+
+    def replay_in_steps(self, offset: Offset, record: str, producer_id: int = -1) -> Steps[None]:
+        self.replay(offset, record, producer_id)
+        yield 1
 
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.words.append(f"end of {producer_id}")
@@ -259,5 +264,31 @@ def test_clients_look_for_another_coordinator_when_a_write_is_not_committed_in_t
         await turns()
         assert rejection(runtime) is ErrorCode.CONCURRENT_TRANSACTIONS
         runtime.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("is_atomic", [True, False])
+def test_a_large_decision_is_one_batch_unless_it_may_be_several(is_atomic: bool) -> None:
+    """Tombstones of a group with more offsets than a batch holds are not atomic, as in Kafka."""
+
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        runtime = runtime_on(host, sender)
+        runtime.start()
+        words = tuple(f"{number:04d}" + "x" * 1_000 for number in range(2_000))
+        decision: Decision[str, int] = Decision(response=7, records=words, is_atomic=is_atomic)
+        response = runtime.execute_write(lambda shard, _: decision)
+        assert (response if isinstance(response, int) else await response) == 7
+        assert runtime.shard.words == list(words)
+        sizes = [len(batch) for batch in host.batches]
+        if is_atomic:
+            assert len(sizes) == 1
+        else:
+            assert len(sizes) > 7
+            assert max(sizes) < SPLIT_BYTES * 1.1
+        loaded = runtime_on(host, sender)
+        await loaded.load()
+        assert loaded.shard.words == list(words)
 
     asyncio.run(test())

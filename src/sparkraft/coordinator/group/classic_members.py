@@ -30,6 +30,7 @@ from sparkraft.coordinator.group.member import as_protocols
 from sparkraft.coordinator.group.rebalance import Rebalancer
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import Decision, Instant, ReplyTo
+from sparkraft.coordinator.steps import Steps, fast
 from sparkraft.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -70,10 +71,10 @@ class ClassicMembers:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Take one step of reconciliation; replies once it is committed."""
         try:
-            return self._join(group, request, peer, reply_to, now)
+            return (yield from self._join(group, request, peer, reply_to, now))
         except KafkaError as error:
             # Without the member id, as Kafka's GroupCoordinatorService.joinGroup responds.
             self._rebalancer.reply(reply_to, JoinGroupResponse(error_code=error.code))
@@ -86,7 +87,7 @@ class ClassicMembers:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         if not self._config.allows_upgrade and not self._config.allows_downgrade:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         is_new = not request.member_id
@@ -101,7 +102,8 @@ class ClassicMembers:
             return NOTHING
         subscription = _subscription_of(request)
         records: list[GroupRecord] = []
-        member = self._member_for(group, request, member_id, records)
+        yield fast(sum(len(one.metadata) for one in request.protocols[:1]))
+        member = yield from self._member_for(group, request, member_id, records)
         update = MemberUpdate(
             group=group,
             member=member,
@@ -113,7 +115,7 @@ class ClassicMembers:
             epoch=group.group_epoch,
             records=records,
         )
-        return self._advance(update, request, reply_to, now)
+        return (yield from self._advance(update, request, reply_to, now))
 
     def _member_for(
         self,
@@ -121,7 +123,7 @@ class ClassicMembers:
         request: JoinGroupRequest,
         member_id: str,
         records: list[GroupRecord],
-    ) -> ConsumerMember:
+    ) -> Steps[ConsumerMember]:
         """The member, which may be new or replace a static one of either protocol."""
         if request.group_instance_id is None:
             return group.get(member_id) or ConsumerMember(member_id=member_id)
@@ -130,30 +132,34 @@ class ClassicMembers:
             return _checked(holder, request.member_id)
         if holder is None:
             return ConsumerMember(member_id=member_id)
-        return self._consumer.replace_static(group, holder, member_id, records)
+        return (yield from self._consumer.replace_static(group, holder, member_id, records))
 
     def _advance(
         self, update: MemberUpdate, request: JoinGroupRequest, reply_to: ReplyTo, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """A static member may replace the last one of the consumer protocol: that downgrades."""
         group = update.group
         replaced = group.static_member(request.group_instance_id)
-        self._updates.update_subscription(update, now)
-        self._updates.update_epoch(update, now)
+        yield from self._updates.update_subscription(update, now)
+        yield from self._updates.update_epoch(update, now)
         remaining = None
         if replaced is not None:
             remaining = remaining_after(group, {replaced.member_id}, update.updated)
         if remaining is None or not self._consumer.may_downgrade(remaining):
-            self._updates.reconcile(update, self._updates.update_target(update, now), now)
+            yield from self._reconcile(update, now)
             self._updates.schedule_session(group, update.updated, now)
             return self._reply_later(update, request, reply_to, now)
         stale = group.target_epoch < update.epoch
         if not stale:
-            self._updates.reconcile(update, self._updates.update_target(update, now), now)
+            yield from self._reconcile(update, now)
         response = _join_response(update.updated)
         decision = self._consumer.downgrade(group, remaining, now, rebalance=stale)
         self._rebalancer.reply(reply_to, response)
         return decision
+
+    def _reconcile(self, update: MemberUpdate, now: Instant) -> Steps[None]:
+        target = yield from self._updates.update_target(update, now)
+        yield from self._updates.reconcile(update, target, now)
 
     def _reply_later(
         self, update: MemberUpdate, request: JoinGroupRequest, reply_to: ReplyTo, now: Instant
@@ -259,14 +265,14 @@ class ClassicMembers:
 
     def leave(
         self, group: ConsumerGroup, request: LeaveGroupRequest, now: Instant
-    ) -> GroupDecision[LeaveGroupResponse]:
+    ) -> Steps[GroupDecision[LeaveGroupResponse]]:
         """Remove members of either protocol, each with its own error (KAFKA-18188)."""
         leaving: dict[str, None] = {}
         members = [_leave_one(group, one, leaving) for one in request.members]
         response = LeaveGroupResponse(members=members)
         if not leaving:
             return Decision(response=response)
-        removed = self._consumer.remove(group, leaving, "left", "by LeaveGroup", now)
+        removed = yield from self._consumer.remove(group, leaving, "left", "by LeaveGroup", now)
         return removed.with_response(response)
 
 

@@ -9,7 +9,7 @@ Not here: whether topics and partitions exist (the API files); TxnOffsetCommit
 (`transactional_commits.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.config import GroupConfig
@@ -24,6 +24,7 @@ from sparkraft.coordinator.group.records import (
     GroupRecord,
 )
 from sparkraft.coordinator.runtime import Decision, Instant
+from sparkraft.coordinator.steps import Steps, fast, in_pieces, pieces
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -72,13 +73,13 @@ class Commits:
 
     def commit(
         self, request: OffsetCommitRequest, peer: Peer, now: Instant
-    ) -> GroupDecision[OffsetCommitResponse]:
+    ) -> Steps[GroupDecision[OffsetCommitResponse]]:
         """Write one record for each accepted partition.
 
         Raises:
             KafkaError: the whole commit is rejected.
         """
-        self._check_commit(request, peer, now)
+        yield from self._check_commit(request, peer, now)
         records: list[GroupRecord] = []
         topics: list[OffsetCommitResponseTopic] = []
         for topic in request.topics:
@@ -95,9 +96,10 @@ class Commits:
                         partition_index=partition.partition_index, error_code=error
                     )
                 )
+                yield 1
         return Decision(records=tuple(records), response=OffsetCommitResponse(topics=topics))
 
-    def _check_commit(self, request: OffsetCommitRequest, peer: Peer, now: Instant) -> None:
+    def _check_commit(self, request: OffsetCommitRequest, peer: Peer, now: Instant) -> Steps[None]:
         group = self._groups.get(request.group_id)
         generation_id = request.generation_id_or_member_epoch
         if group is None:
@@ -116,7 +118,7 @@ class Commits:
             version=peer.version,
         )
         if isinstance(group, ConsumerGroup):
-            _check_partitions(group, request, self._config.offset_metadata_max_chars)
+            yield from _check_partitions(group, request, self._config.offset_metadata_max_chars)
         member = group.committing_member(request.member_id)
         if member is not None:
             self._rebalancer.schedule_session(
@@ -196,31 +198,39 @@ class Commits:
 
     # Removal
 
-    def delete_all(self, group_id: str) -> list[GroupRecord]:
+    def delete_all(self, group_id: str) -> Steps[list[GroupRecord]]:
         """Tombstones for all offsets of a group."""
-        return [offset_tombstone(group_id, *one) for one in self._offsets.partitions(group_id)]
+        return (
+            yield from in_pieces(
+                self._offsets.partitions(group_id), lambda one: offset_tombstone(group_id, *one)
+            )
+        )
 
-    def delete_topic(self, topic: str) -> list[GroupRecord]:
-        """Tombstones for all offsets of a deleted topic."""
-        return [
-            offset_tombstone(group_id, *one)
-            for group_id, one in self._offsets.partitions_of_topic(topic)
-        ]
+    def delete_topics(self, topics: Collection[str]) -> Steps[list[GroupRecord]]:
+        """Tombstones for all offsets of deleted topics."""
+        records: list[GroupRecord] = []
+        for group_id in self._offsets.all_group_ids():
+            partitions = self._offsets.partitions(group_id)
+            records += [offset_tombstone(group_id, *one) for one in partitions if one[0] in topics]
+            yield 1 + fast(len(partitions)) * 2
+        return records
 
-    def expire(self, group: Group, now: Instant) -> tuple[list[GroupRecord], bool]:
+    def expire(self, group: Group, now: Instant) -> Steps[tuple[list[GroupRecord], bool]]:
         """Tombstones for expired offsets, and whether no offset is left."""
-        offsets = self._offsets.of_group(group.group_id)
+        offsets = self._offsets.committed(group.group_id)
         base_ms = group.offset_expiry_base(now)
         if offsets and base_ms is None:
             return [], False
         records: list[GroupRecord] = []
-        for (topic, partition), committed in offsets:
-            if (
-                not group.is_subscribed_to(topic)
-                and self._has_expired(committed, base_ms, now)
-                and not self._offsets.is_pending(group.group_id, topic, partition)
-            ):
-                records.append(offset_tombstone(group.group_id, topic, partition))
+        for piece in pieces(offsets.items()):
+            for (topic, partition), committed in piece:
+                if (
+                    not group.is_subscribed_to(topic)
+                    and self._has_expired(committed, base_ms, now)
+                    and not self._offsets.is_pending(group.group_id, topic, partition)
+                ):
+                    records.append(offset_tombstone(group.group_id, topic, partition))
+            yield len(piece) // 2
         empty = len(records) == len(offsets) and not self._offsets.has_pending(group.group_id)
         return records, empty
 
@@ -233,7 +243,7 @@ class Commits:
 
 def _check_partitions(
     group: ConsumerGroup, request: OffsetCommitRequest, metadata_max_chars: int
-) -> None:
+) -> Steps[None]:
     """A partition that the member did not hold in its epoch fails the whole commit, as in Kafka.
 
     OffsetMetadataManager.commitOffset does not check one whose metadata is too long.
@@ -248,6 +258,7 @@ def _check_partitions(
                 topic.topic_id,
                 partition.partition_index,
             )
+        yield fast(len(topic.partitions))
 
 
 def _commit_record(

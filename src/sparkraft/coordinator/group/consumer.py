@@ -19,7 +19,6 @@ from sparkraft.coordinator.group.consumer_member import (
     LEAVE_STATIC_EPOCH,
     ConsumerMember,
     MemberState,
-    as_partitions,
 )
 from sparkraft.coordinator.group.consumer_migration import (
     downgraded,
@@ -67,6 +66,7 @@ from sparkraft.coordinator.group.journal import JournalEntry, Kind
 from sparkraft.coordinator.group.rebalance import Rebalancer, group_metadata_record
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import Decision, Instant, MetadataDelta
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, fast, pieces, sorted_in_steps
 from sparkraft.coordinator.timers import TimerKey
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
@@ -139,7 +139,7 @@ class ConsumerProtocol:
         peer: Peer,
         may_describe: Callable[[str], bool],
         now: Instant,
-    ) -> HeartbeatDecision:
+    ) -> Steps[HeartbeatDecision]:
         """Decide about a heartbeat that `check_heartbeat` has accepted.
 
         `may_describe` selects the topics that the member's regular expression may find.
@@ -148,27 +148,29 @@ class ConsumerProtocol:
             KafkaError: see KIP-848, "ConsumerGroupHeartbeat API".
         """
         if request.member_epoch in {LEAVE_EPOCH, LEAVE_STATIC_EPOCH}:
-            return self._leave(request, now)
+            return (yield from self._leave(request, now))
         if not request.member_id:
             request.member_id = self.new_member_id()
         records: list[GroupRecord] = []
-        group = self._group_for(request, records, now)
+        group = yield from self._group_for(request, records, now)
         self.check_room(group, request.member_id)
-        member = self._member_for(group, request, records)
+        member = yield from self._member_for(group, request, records)
+        updated = updated_member(member, request, peer)
+        yield fast(len(request.subscribed_topic_names or ()))
         update = MemberUpdate(
             group=group,
             member=member,
-            updated=updated_member(member, request, peer),
-            owned=owned_partitions(request),
+            updated=updated,
+            owned=(yield from owned_partitions(request)),
             epoch=group.group_epoch,
             records=records,
         )
         if len(group) and self._groups.classic(group.group_id) is not None:
             reason = "to the consumer protocol: a consumer member joined"
             self._updates.note(update, "converted", reason, now)
-        self._updates.advance(update, now)
+        yield from self._updates.advance(update, now)
         return Decision(
-            response=self._response(request, update),
+            response=(yield from self._response(request, update)),
             records=tuple(records),
             append_callback=noting(update.notes) if records else None,
             effects=self._updates.resolve_regexes(update, may_describe, now),
@@ -176,7 +178,7 @@ class ConsumerProtocol:
 
     def _group_for(
         self, request: ConsumerGroupHeartbeatRequest, records: list[GroupRecord], now: Instant
-    ) -> ConsumerGroup:
+    ) -> Steps[ConsumerGroup]:
         """The group; a new one, not stored yet, if the member joins and the id is free."""
         group_id = request.group_id
         found = self._groups.get(group_id)
@@ -191,12 +193,12 @@ class ConsumerProtocol:
             if found.is_empty(now):
                 records += found.tombstones()
                 return ConsumerGroup(group_id)
-            return self._upgrade(found, records, now)
+            return (yield from self._upgrade(found, records, now))
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
     def _upgrade(
         self, group: ClassicGroup, records: list[GroupRecord], now: Instant
-    ) -> ConsumerGroup:
+    ) -> Steps[ConsumerGroup]:
         """Convert a classic group; its members are asked to rejoin.
 
         As in Kafka, parked requests fail before the subscriptions are read, so an upgrade that is
@@ -216,7 +218,7 @@ class ConsumerProtocol:
                 f"{problem}.",
             )
         self._rebalancer.fail_parked(group, ErrorCode.REBALANCE_IN_PROGRESS)
-        converted, written = upgraded(group, self.image, self._updates.hashes)
+        converted, written = yield from upgraded(group, self.image, self._updates.hashes)
         records += written
         for member in converted.members():
             self._updates.schedule_session(converted, member, now)
@@ -235,7 +237,7 @@ class ConsumerProtocol:
         group: ConsumerGroup,
         request: ConsumerGroupHeartbeatRequest,
         records: list[GroupRecord],
-    ) -> ConsumerMember:
+    ) -> Steps[ConsumerMember]:
         """The member, which may be new or replace a static one."""
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -244,9 +246,9 @@ class ConsumerProtocol:
                 return group.member(request.member_id)  # raises
             member = member or ConsumerMember(member_id=request.member_id)
         else:
-            member = self._static_member_for(group, request, records)
+            member = yield from self._static_member_for(group, request, records)
         if not joins:
-            check_epoch(member, request)
+            yield from check_epoch(member, request)
         return member
 
     def _static_member_for(
@@ -254,7 +256,7 @@ class ConsumerProtocol:
         group: ConsumerGroup,
         request: ConsumerGroupHeartbeatRequest,
         records: list[GroupRecord],
-    ) -> ConsumerMember:
+    ) -> Steps[ConsumerMember]:
         holder = group.static_member(request.instance_id)
         if request.member_epoch != JOIN_EPOCH:
             return checked_holder(holder, request)
@@ -269,7 +271,7 @@ class ConsumerProtocol:
                 f"Static member {request.member_id} with instance id {request.instance_id} was "
                 f"fenced because the instance id is still used by member {holder.member_id}.",
             )
-        return self.replace_static(group, holder, request.member_id, records)
+        return (yield from self.replace_static(group, holder, request.member_id, records))
 
     def replace_static(
         self,
@@ -277,18 +279,19 @@ class ConsumerProtocol:
         holder: ConsumerMember,
         member_id: str,
         records: list[GroupRecord],
-    ) -> ConsumerMember:
+    ) -> Steps[ConsumerMember]:
         """A static member rejoins under a new id and keeps its assignment."""
         member = replace(holder, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         records += member_tombstones(group.group_id, holder.member_id)
-        records.append(member_record(group.group_id, member))
-        records.append(target_record(group.group_id, member_id, group.target_of(holder)))
-        records.append(current_record(group.group_id, member))
+        target = group.target_of(holder)
+        records.append((yield from member_record(group.group_id, member)))
+        records.append((yield from target_record(group.group_id, member_id, target)))
+        records.append((yield from current_record(group.group_id, member)))
         return member
 
     def _response(
         self, request: ConsumerGroupHeartbeatRequest, update: MemberUpdate
-    ) -> ConsumerGroupHeartbeatResponse:
+    ) -> Steps[ConsumerGroupHeartbeatResponse]:
         updated = update.updated
         response = ConsumerGroupHeartbeatResponse(
             member_id=updated.member_id,
@@ -300,19 +303,26 @@ class ConsumerProtocol:
         if (
             request.member_epoch == JOIN_EPOCH
             or is_full(request)
-            or as_partitions(update.member.assigned) != as_partitions(updated.assigned)
+            or (yield from _has_other_partitions(update))
         ):
-            response.assignment = Assignment(
-                topic_partitions=[
-                    TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                    for topic_id, partitions in sorted(updated.assigned.items())
-                ]
-            )
+            found = []
+            units = 0
+            for topic_id in (yield from sorted_in_steps(updated.assigned)):
+                partitions = sorted(updated.assigned[topic_id])
+                found.append(TopicPartitions(topic_id=topic_id, partitions=partitions))
+                units += len(partitions)
+                if units >= PIECE_UNITS:
+                    yield units
+                    units = 0
+            yield units
+            response.assignment = Assignment(topic_partitions=found)
         return response
 
     # Leaving
 
-    def _leave(self, request: ConsumerGroupHeartbeatRequest, now: Instant) -> HeartbeatDecision:
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, now: Instant
+    ) -> Steps[HeartbeatDecision]:
         group = self._groups.consumer(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
@@ -325,23 +335,25 @@ class ConsumerProtocol:
             holder = group.static_member(request.instance_id)
             member = checked_holder(holder, request)
             if request.member_epoch == LEAVE_STATIC_EPOCH:
-                return self._leave_for_a_while(group, member, now).with_response(response)
-        removed = self.remove(group, [member.member_id], "left", "by a heartbeat", now)
+                left = yield from self._leave_for_a_while(group, member, now)
+                return left.with_response(response)
+        removed = yield from self.remove(group, [member.member_id], "left", "by a heartbeat", now)
         return removed.with_response(response)
 
     def _leave_for_a_while(
         self, group: ConsumerGroup, member: ConsumerMember, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """A static member leaves and keeps its assignment until its session expires.
 
         Its successor has the partitions from epoch 0 on, so that it may commit in any of its epochs
         (Kafka's resetAssignedPartitionsEpochsToZero).
         """
+        assigned: dict[Uuid, dict[int, int]] = {}
+        for piece in pieces(member.assigned.items()):
+            assigned.update((topic_id, dict.fromkeys(epochs, 0)) for topic_id, epochs in piece)
+            yield len(piece) >> 2
         left = replace(
-            member,
-            member_epoch=LEAVE_STATIC_EPOCH,
-            assigned={one: dict.fromkeys(epochs, 0) for one, epochs in member.assigned.items()},
-            pending_revocation={},
+            member, member_epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation={}
         )
         reason = "for a while: it keeps its partitions for its session timeout"
         entry = noted(
@@ -349,13 +361,13 @@ class ConsumerProtocol:
         )
         return Decision(
             response=None,
-            records=(current_record(group.group_id, left),),
+            records=((yield from current_record(group.group_id, left)),),
             append_callback=noting([entry]),
         )
 
     def remove(
         self, group: ConsumerGroup, member_ids: Iterable[str], kind: Kind, reason: str, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Remove members and raise the group epoch; the next heartbeat computes a new target."""
         ids = list(member_ids)
         remaining = remaining_after(group, ids)
@@ -369,7 +381,8 @@ class ConsumerProtocol:
         for member_id in ids:
             records += member_tombstones(group.group_id, member_id)
         records += [regex_tombstone(group.group_id, one) for one in _unused_regexes(group, ids)]
-        metadata_hash = self._updates.hash_of(group.subscribed_topics(removed=ids))
+        topics = yield from group.subscribed_topics(removed=ids)
+        metadata_hash = yield from self._updates.hashes.of_group(topics)
         records += self._updates.epoch_records(group, group.group_epoch + 1, metadata_hash)
         entries = [
             noted(group.group_id, group.group_epoch + 1, kind, reason, now.wall_ms, member_id)
@@ -428,12 +441,14 @@ class ConsumerProtocol:
 
     def on_regexes_resolved(
         self, effect: ResolveRegexes, found: MatchingTopics | KafkaError, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Store the topics of regular expressions."""
         group = self._groups.consumer(effect.group_id)
-        return self._updates.on_regexes_resolved(effect, group, found, now)
+        return (yield from self._updates.on_regexes_resolved(effect, group, found, now))
 
-    def on_timer(self, group: ConsumerGroup, key: TimerKey, now: Instant) -> GroupDecision[None]:
+    def on_timer(
+        self, group: ConsumerGroup, key: TimerKey, now: Instant
+    ) -> Steps[GroupDecision[None]]:
         """Fence a member that sent no heartbeat, or did not revoke its partitions in time.
 
         Kafka's CoordinatorTimerImpl repeats the timer if the records cannot be appended.
@@ -443,7 +458,7 @@ class ConsumerProtocol:
             return NOTHING
         if kind == REBALANCE and not self._updates.is_revocation_late(group, member_id):
             return NOTHING
-        decision = self.remove(group, [member_id], "fenced", _LATE[kind], now)
+        decision = yield from self.remove(group, [member_id], "fenced", _LATE[kind], now)
         if not isinstance(decision.append_callback, GroupNoted):
             return decision  # A downgrade: its callback resumes the group.
         entries = decision.append_callback.entries
@@ -472,6 +487,21 @@ class ConsumerProtocol:
     def new_member_id(self) -> str:
         """A random UUID as Kafka prints it: only clients of v0 leave it to the coordinator."""
         return str(Uuid(self._entropy.random_bytes(16)))
+
+
+def _has_other_partitions(update: MemberUpdate) -> Steps[bool]:
+    """Whether the update changes which partitions the member has."""
+    before, after = update.member.assigned, update.updated.assigned
+    if before is after:
+        return False
+    if len(before) != len(after):
+        return True
+    for piece in pieces(before.items()):
+        for topic_id, epochs in piece:
+            if topic_id not in after or epochs.keys() != after[topic_id].keys():
+                return True
+        yield len(piece) >> 2
+    return False
 
 
 def _unused_regexes(group: ConsumerGroup, removed: list[str]) -> list[str]:

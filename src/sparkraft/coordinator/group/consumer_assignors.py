@@ -10,11 +10,13 @@ members get the larger shares.
 Neither may fail: a topic that does not exist is skipped, a member without topics gets nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.consumer_member import Partitions
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, fast, pieces, sorted_in_steps
 
 BALANCE_PASSES_MAX = 16
 """Passes over the topics by which `uniform` balances mixed subscriptions, as in Kafka."""
@@ -34,7 +36,7 @@ class MemberSpec:
     target: Partitions
 
 
-Assignor = Callable[[Mapping[str, MemberSpec], Mapping[Uuid, int]], dict[str, Partitions]]
+Assignor = Callable[[Mapping[str, MemberSpec], Mapping[Uuid, int]], Steps[dict[str, Partitions]]]
 """(members by id, partition count by topic) → the target of every member."""
 
 _Shares = dict[str, dict[Uuid, set[int]]]
@@ -42,57 +44,84 @@ _Shares = dict[str, dict[Uuid, set[int]]]
 
 def assign_uniform(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int]
-) -> dict[str, Partitions]:
+) -> Steps[dict[str, Partitions]]:
     """Spread all partitions evenly, and move as few as that allows."""
     if not members:
         return {}
     first = next(iter(members.values())).topics
-    if all(one.topics == first for one in members.values()):
-        topics = [one for one in sorted(first) if one in partition_counts]
-        return _frozen(_uniform_same(members, topics, partition_counts))
-    return _frozen(_UniformMixed(members, partition_counts).assign())
+    if (yield from _have_same_topics(members.values(), first)):
+        topics = [one for one in (yield from sorted_in_steps(first)) if one in partition_counts]
+        yield fast(len(first))
+        shares = yield from _uniform_same(members, topics, partition_counts)
+    else:
+        shares = yield from _UniformMixed(members, partition_counts).assign()
+    return (yield from _frozen(shares))
+
+
+def _have_same_topics(members: Iterable[MemberSpec], topics: frozenset[Uuid]) -> Steps[bool]:
+    for member in members:
+        if member.topics is not topics:
+            yield fast(len(topics))
+            if member.topics != topics:
+                return False
+        yield 0
+    return True
 
 
 def _uniform_same(
     members: Mapping[str, MemberSpec], topics: Sequence[Uuid], counts: Mapping[Uuid, int]
-) -> _Shares:
+) -> Steps[_Shares]:
     """All members have the same subscription."""
     order = sorted(members)
     quota, extras = divmod(sum(counts[topic] for topic in topics), len(order))
-    pool = {topic: set(range(counts[topic])) for topic in topics}
+    pool: dict[Uuid, set[int]] = {}
+    for piece in pieces(topics):
+        pool.update((topic, set(range(counts[topic]))) for topic in piece)
+        yield len(piece) >> 2
     shares: _Shares = {}
     missing: dict[str, int] = {}
     for at, member_id in enumerate(order):
         limit = quota + (extras > 0)
-        kept, size = _kept(members[member_id].target, pool, limit)
+        kept, size = yield from _kept(members[member_id].target, pool, limit)
         shares[member_id] = kept
         # One that cannot fill its larger share leaves it to a later member, unless as many larger
         # shares are left as members (KAFKA-18688).
         is_larger = extras > 0 and (size == limit or len(order) - at <= extras)
         extras -= is_larger
         missing[member_id] = quota + is_larger - size
-    rest = iter([(topic, one) for topic in topics for one in sorted(pool[topic])])
+        yield 1
+    rest = ((topic, one) for topic in topics for one in sorted(pool[topic]))
     for member_id, count in missing.items():
-        for _ in range(count):
-            topic, partition = next(rest)
-            shares[member_id].setdefault(topic, set()).add(partition)
+        share = shares[member_id]
+        for given in pieces(islice(rest, count)):
+            for topic, partition in given:
+                share.setdefault(topic, set()).add(partition)
+            yield len(given) >> 1
     return shares
 
 
 def _kept(
     target: Partitions, pool: dict[Uuid, set[int]], limit: int
-) -> tuple[dict[Uuid, set[int]], int]:
+) -> Steps[tuple[dict[Uuid, set[int]], int]]:
     """Take up to `limit` partitions of a previous target out of the pool."""
     kept: dict[Uuid, set[int]] = {}
-    size = 0
-    for topic in sorted(target):
-        for partition in sorted(target[topic]):
-            if size == limit:
-                return kept, size
-            if partition in pool.get(topic, ()):
-                pool[topic].discard(partition)
-                kept.setdefault(topic, set()).add(partition)
-                size += 1
+    size = units = 0
+    for topic in (yield from sorted_in_steps(target)):
+        left = pool.get(topic)
+        if left is None:
+            continue
+        taken = sorted(target[topic] & left)[: limit - size]
+        if taken:
+            left.difference_update(taken)
+            kept[topic] = set(taken)
+            size += len(taken)
+        if size == limit:
+            break
+        units += len(target[topic])
+        if units >= PIECE_UNITS:
+            yield units >> 1
+            units = 0
+    yield units >> 1
     return kept, size
 
 
@@ -105,10 +134,30 @@ class _UniformMixed:
         self._shares: _Shares = {one: {} for one in sorted(members)}
         self._sizes = dict.fromkeys(sorted(members), 0)
         self._subscribers: dict[Uuid, list[str]] = {}
-        for member_id in sorted(members):
-            for topic in members[member_id].topics:
-                if topic in counts:
-                    self._subscribers.setdefault(topic, []).append(member_id)
+        self._topics: list[Uuid] = []
+        self._owner: dict[tuple[Uuid, int], str] = {}
+
+    def assign(self) -> Steps[_Shares]:
+        yield from self._find_subscribers()
+        for member_id in self._shares:
+            yield from self._keep(member_id)
+        for topic in self._topics:
+            for partition in range(self._counts[topic]):
+                if (topic, partition) not in self._owner:
+                    self._give(self._least_loaded(topic), topic, partition)
+                    yield self._search_units(topic)
+            yield 1
+        yield from self._balance()
+        return self._shares
+
+    def _find_subscribers(self) -> Steps[None]:
+        for member_id in self._shares:
+            for piece in pieces(self._members[member_id].topics):
+                for topic in piece:
+                    if topic in self._counts:
+                        self._subscribers.setdefault(topic, []).append(member_id)
+                yield len(piece) >> 2
+        counts = self._counts
         self._topics = sorted(
             self._subscribers,
             key=lambda topic: (
@@ -117,26 +166,26 @@ class _UniformMixed:
                 topic,
             ),
         )
-        self._owner: dict[tuple[Uuid, int], str] = {}
+        yield len(self._topics) >> 2
 
-    def assign(self) -> _Shares:
-        for member_id in self._shares:
-            self._keep(member_id)
-        for topic in self._topics:
-            for partition in range(self._counts[topic]):
-                if (topic, partition) not in self._owner:
-                    self._give(self._least_loaded(topic), topic, partition)
-        self._balance()
-        return self._shares
+    def _search_units(self, topic: Uuid) -> int:
+        """Units of `_least_loaded`."""
+        return 1 + fast(len(self._subscribers[topic]))
 
-    def _keep(self, member_id: str) -> None:
+    def _keep(self, member_id: str) -> Steps[None]:
         spec = self._members[member_id]
-        for topic in sorted(spec.target):
+        units = 0
+        for topic in (yield from sorted_in_steps(spec.target)):
             if topic in spec.topics and topic in self._counts:
                 for partition in sorted(spec.target[topic]):
                     free = (topic, partition) not in self._owner
                     if free and partition < self._counts[topic]:
                         self._give(member_id, topic, partition)
+                units += len(spec.target[topic])
+                if units >= PIECE_UNITS:
+                    yield units
+                    units = 0
+        yield units
 
     def _give(self, member_id: str, topic: Uuid, partition: int) -> None:
         self._owner[topic, partition] = member_id
@@ -153,16 +202,16 @@ class _UniformMixed:
     def _least_loaded(self, topic: Uuid) -> str:
         return min(self._subscribers[topic], key=lambda one: (self._sizes[one], one))
 
-    def _balance(self) -> None:
+    def _balance(self) -> Steps[None]:
         """Move partitions to the least loaded subscriber until no move narrows a difference."""
         for _ in range(BALANCE_PASSES_MAX):
             moved = False
             for topic in self._topics:
-                moved = self._balance_topic(topic) or moved
+                moved = (yield from self._balance_topic(topic)) or moved
             if not moved:
                 return
 
-    def _balance_topic(self, topic: Uuid) -> bool:
+    def _balance_topic(self, topic: Uuid) -> Steps[bool]:
         moved = False
         for partition in range(self._counts[topic]):
             owner = self._owner[topic, partition]
@@ -171,12 +220,13 @@ class _UniformMixed:
                 self._take(owner, topic, partition)
                 self._give(least, topic, partition)
                 moved = True
+            yield self._search_units(topic)
         return moved
 
 
 def assign_range(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int]
-) -> dict[str, Partitions]:
+) -> Steps[dict[str, Partitions]]:
     """Give each member contiguous ranges; static members come first, by instance id."""
     order = sorted(
         members,
@@ -184,11 +234,13 @@ def assign_range(
     )
     subscribers: dict[Uuid, list[str]] = {}
     for member_id in order:
-        for topic in members[member_id].topics:
-            if topic in partition_counts:
-                subscribers.setdefault(topic, []).append(member_id)
+        for piece in pieces(members[member_id].topics):
+            for topic in piece:
+                if topic in partition_counts:
+                    subscribers.setdefault(topic, []).append(member_id)
+            yield len(piece) >> 2
     shares: _Shares = {member_id: {} for member_id in sorted(members)}
-    for topic in sorted(subscribers):
+    for topic in (yield from sorted_in_steps(subscribers)):
         quota, extras = divmod(partition_counts[topic], len(subscribers[topic]))
         start = 0
         for at, member_id in enumerate(subscribers[topic]):
@@ -196,14 +248,19 @@ def assign_range(
             if end > start:
                 shares[member_id][topic] = set(range(start, end))
             start = end
-    return _frozen(shares)
+        yield len(subscribers[topic])
+    return (yield from _frozen(shares))
 
 
-def _frozen(shares: _Shares) -> dict[str, Partitions]:
-    return {
-        member_id: {topic: frozenset(partitions) for topic, partitions in topics.items()}
-        for member_id, topics in shares.items()
-    }
+def _frozen(shares: _Shares) -> Steps[dict[str, Partitions]]:
+    found: dict[str, Partitions] = {}
+    for member_id, topics in shares.items():
+        frozen: dict[Uuid, frozenset[int]] = {}
+        for piece in pieces(topics.items()):
+            frozen.update((topic, frozenset(partitions)) for topic, partitions in piece)
+            yield len(piece) >> 3
+        found[member_id] = frozen
+    return found
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -33,6 +33,7 @@ from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT, MEMBER_EPOCH_I
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import Instant
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, fast, pieces
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
@@ -170,20 +171,33 @@ class ConsumerGroup:
         changed: ConsumerMember | None = None,
         removed: Iterable[str] = (),
         regexes: Mapping[str, ResolvedRegex] | None = None,
-    ) -> set[str]:
+    ) -> Steps[set[str]]:
         """Every subscribed topic, as if `changed` were replayed and `removed` were gone."""
-        counts = dict(self._subscribers)
+        leaving = [self._members.get(member_id) for member_id in removed]
+        named: frozenset[str] = frozenset()
         patterns = dict(self._regex_subscribers)
-        for member_id in removed:
-            self._count(self._members.get(member_id), -1, counts, patterns)
         if changed is not None:
-            self._count(self._predecessor(changed), -1, counts, patterns)
-            self._count(changed, 1, counts, patterns)
-        topics = {topic for topic, count in counts.items() if count > 0}
+            leaving.append(self._predecessor(changed))
+            named = changed.subscribed_topics
+            _count_pattern(changed, 1, patterns)
+        lost: dict[str, int] = {}
+        for member in leaving:
+            if member is not None:
+                _count_pattern(member, -1, patterns)
+                for piece in pieces(member.subscribed_topics - named):
+                    for topic in piece:
+                        lost[topic] = lost.get(topic, 0) + 1
+                    yield len(piece) >> 2
+        topics = self._subscribers.keys() | named
+        yield fast(len(topics))
+        for piece in pieces(lost):
+            topics -= {topic for topic in piece if lost[topic] == self._subscribers[topic]}
+            yield len(piece) >> 2
         known = self.regexes if regexes is None else regexes
-        for pattern, count in patterns.items():
-            if count > 0 and pattern in known:
+        for pattern in patterns:
+            if pattern in known:
                 topics |= known[pattern].topics
+                yield fast(len(known[pattern].topics))
         return topics
 
     def _predecessor(self, member: ConsumerMember) -> ConsumerMember | None:
@@ -205,7 +219,7 @@ class ConsumerGroup:
         self.group_epoch = epoch
         self.metadata_hash = metadata_hash & 0xFFFFFFFFFFFFFFFF
 
-    def replay_subscription(self, subscription: ConsumerMember) -> None:
+    def replay_subscription(self, subscription: ConsumerMember) -> Steps[None]:
         """A record of type 5: keeps the assignment.
 
         The holders of partitions stay as well. If compaction has removed the record in which the
@@ -213,59 +227,69 @@ class ConsumerGroup:
         """
         known = self._members.get(subscription.member_id)
         if known is None:
-            self._put(subscription)
+            yield from self._put(subscription)
         else:
-            self._put(subscription.with_assignment_of(known), has_assignment=False)
+            yield from self._put(subscription.with_assignment_of(known), has_assignment=False)
 
-    def replay_current(self, member: ConsumerMember) -> None:
+    def replay_current(self, member: ConsumerMember) -> Steps[None]:
         """A record of type 8: keeps the subscription."""
-        self._put(member)
+        yield from self._put(member)
 
-    def replay_current_removed(self, member_id: str) -> None:
+    def replay_current_removed(self, member_id: str) -> Steps[None]:
         """A tombstone of type 8."""
         known = self._members.get(member_id)
         if known is not None:
-            self._put(replace(known, assigned={}, pending_revocation={}, member_epoch=LEFT_EPOCH))
+            left = replace(known, assigned={}, pending_revocation={}, member_epoch=LEFT_EPOCH)
+            yield from self._put(left)
 
-    def replay_removed(self, member_id: str) -> None:
+    def replay_removed(self, member_id: str) -> Steps[None]:
         """A tombstone of type 5."""
         known = self._members.pop(member_id, None)
         if known is None:
             return
-        self._release(known)
+        yield from self._release(known)
         self.member_bytes -= known.bytes
-        self._count(known, -1, self._subscribers, self._regex_subscribers)
+        yield from self._count(known, -1)
         if known.instance_id is not None and self._static.get(known.instance_id) == member_id:
             del self._static[known.instance_id]
 
-    def _put(self, member: ConsumerMember, *, has_assignment: bool = True) -> None:
+    def _put(self, member: ConsumerMember, *, has_assignment: bool = True) -> Steps[None]:
         """Replace a member; with `has_assignment`, also what it holds."""
         known = self._members.get(member.member_id)
         if known is not None:
             if has_assignment:
-                self._release(known)
+                yield from self._release(known)
             self.member_bytes -= known.bytes
-            self._count(known, -1, self._subscribers, self._regex_subscribers)
+        if known is None or not known.has_subscription_of(member):
+            if known is not None:
+                yield from self._count(known, -1)
+            yield from self._count(member, 1)
         self._members[member.member_id] = member
         self.member_bytes += member.bytes
-        self._count(member, 1, self._subscribers, self._regex_subscribers)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if has_assignment:
-            self._hold(member)
+            yield from self._hold(member)
 
-    def _hold(self, member: ConsumerMember) -> None:
+    def _hold(self, member: ConsumerMember) -> Steps[None]:
+        units = 0
         for partitions in (member.assigned, member.pending_revocation):
             for topic_id, epochs in partitions.items():
                 self._holders.setdefault(topic_id, {}).update(
                     dict.fromkeys(epochs, member.member_id)
                 )
+                units += len(epochs)
+                if units >= PIECE_UNITS:
+                    yield units
+                    units = 0
+        yield units
 
-    def _release(self, member: ConsumerMember) -> None:
-        self._release_each(member.member_id, member.assigned)
-        self._release_each(member.member_id, member.pending_revocation)
+    def _release(self, member: ConsumerMember) -> Steps[None]:
+        yield from self._release_each(member.member_id, member.assigned)
+        yield from self._release_each(member.member_id, member.pending_revocation)
 
-    def _release_each(self, member_id: str, partitions: AssignedPartitions) -> None:
+    def _release_each(self, member_id: str, partitions: AssignedPartitions) -> Steps[None]:
+        units = 0
         for topic_id, epochs in partitions.items():
             held = self._holders.get(topic_id, {})
             for partition in epochs:
@@ -273,25 +297,22 @@ class ConsumerGroup:
                     del held[partition]
             if not held:
                 self._holders.pop(topic_id, None)
+            units += len(epochs)
+            if units >= PIECE_UNITS:
+                yield units
+                units = 0
+        yield units
 
-    @staticmethod
-    def _count(
-        member: ConsumerMember | None,
-        by: int,
-        counts: dict[str, int],
-        patterns: dict[str, int],
-    ) -> None:
-        if member is None:
-            return
-        for topic in member.subscribed_topics:
-            counts[topic] = counts.get(topic, 0) + by
-            if not counts[topic]:
-                del counts[topic]
-        pattern = member.subscribed_regex
-        if pattern:
-            patterns[pattern] = patterns.get(pattern, 0) + by
-            if not patterns[pattern]:
-                del patterns[pattern]
+    def _count(self, member: ConsumerMember, by: int) -> Steps[None]:
+        """Count the subscription of a member; `by` -1: no longer."""
+        counts = self._subscribers
+        for piece in pieces(member.subscribed_topics):
+            for topic in piece:
+                counts[topic] = counts.get(topic, 0) + by
+                if not counts[topic]:
+                    del counts[topic]
+            yield len(piece) >> 2
+        _count_pattern(member, by, self._regex_subscribers)
 
     # Group
 
@@ -412,6 +433,14 @@ class ConsumerGroup:
 
 LEFT_EPOCH = -1
 """Epoch of a member whose assignment was removed, between two tombstones."""
+
+
+def _count_pattern(member: ConsumerMember, by: int, patterns: dict[str, int]) -> None:
+    pattern = member.subscribed_regex
+    if pattern:
+        patterns[pattern] = patterns.get(pattern, 0) + by
+        if not patterns[pattern]:
+            del patterns[pattern]
 
 
 def _old_epoch(member: ConsumerMember) -> ErrorCode:

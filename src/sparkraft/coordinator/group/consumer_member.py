@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.steps import Steps, fast, pieces
 
 Partitions = Mapping[Uuid, frozenset[int]]
 """Topic id → partitions; no topic without partitions."""
@@ -101,6 +102,13 @@ class ConsumerMember:
         """Whether it has everything that the target assignment of `target_epoch` gives it."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
+    def has_subscription_of(self, other: "ConsumerMember") -> bool:
+        """Whether both name the same topics and regular expression; compares no large sets."""
+        return (
+            self.subscribed_topics is other.subscribed_topics
+            and self.subscribed_regex == other.subscribed_regex
+        )
+
     def same_subscription_record(self, other: "ConsumerMember") -> bool:
         """Whether both have the same member record (type 5)."""
         return self.with_assignment_of(other) == other
@@ -150,16 +158,25 @@ def is_held(partitions: AssignedPartitions, topic_id: Uuid, partition: int) -> b
     return partition in partitions.get(topic_id, {})
 
 
-def as_partitions(assigned: AssignedPartitions) -> Partitions:
+def as_partitions(assigned: AssignedPartitions) -> Steps[Partitions]:
     """The partitions without their epochs."""
-    return {topic_id: frozenset(epochs) for topic_id, epochs in assigned.items()}
+    found: dict[Uuid, frozenset[int]] = {}
+    for piece in pieces(assigned.items()):
+        found.update((topic_id, frozenset(epochs)) for topic_id, epochs in piece)
+        yield len(piece) >> 2
+    return found
 
 
-def union(left: AssignedPartitions, right: AssignedPartitions) -> AssignedPartitions:
+def union(left: AssignedPartitions, right: AssignedPartitions) -> Steps[AssignedPartitions]:
     """The partitions of both."""
     if not right:
         return left
+    if not left:
+        return right
     joined: dict[Uuid, Mapping[int, int]] = dict(left)
-    for topic_id, epochs in right.items():
-        joined[topic_id] = {**joined.get(topic_id, {}), **epochs}
+    yield fast(len(left))
+    for piece in pieces(right.items()):
+        for topic_id, epochs in piece:
+            joined[topic_id] = {**joined.get(topic_id, {}), **epochs}
+        yield len(piece) >> 2
     return joined

@@ -42,6 +42,7 @@ from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GroupRecord, RawKey
 from sparkraft.coordinator.group.states import GroupState
 from sparkraft.coordinator.group.topic_hash import TopicHashes
+from sparkraft.coordinator.steps import Steps, fast
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
 
@@ -50,7 +51,7 @@ _CONSUMER = "consumer"
 
 def upgraded(
     group: ClassicGroup, image: ClusterImage, hashes: TopicHashes
-) -> tuple[ConsumerGroup, list[GroupRecord]]:
+) -> Steps[tuple[ConsumerGroup, list[GroupRecord]]]:
     """The consumer group that replaces `group`, and the records that replace it.
 
     Raises:
@@ -58,26 +59,35 @@ def upgraded(
     """
     protocol = group.protocol_name or group.vote().chosen
     epoch = group.generation_id
+    members: list[ConsumerMember] = []
     try:
-        members = [_consumer_member(one, protocol, epoch, image) for one in group.members()]
+        for one in group.members():
+            members.append(_consumer_member(one, protocol, epoch, image))
+            yield 1 + fast(len(one.assignment)) + fast(len(one.metadata(protocol)))
     except DecodeError as error:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"Cannot upgrade classic group {group.group_id} to a consumer group: {error}.",
         ) from error
     group_id = group.group_id
-    records = [member_record(group_id, one) for one in members]
-    topics = {topic for one in members for topic in one.subscribed_topics}
-    records.append(group_epoch_record(group_id, epoch, hashes.of_group(topics)))
-    records += [
-        target_record(group_id, one.member_id, as_partitions(one.assigned)) for one in members
-    ]
+    records: list[GroupRecord] = []
+    topics: set[str] = set()
+    for member in members:
+        records.append((yield from member_record(group_id, member)))
+        topics |= member.subscribed_topics
+    metadata_hash = yield from hashes.of_group(topics)
+    records.append(group_epoch_record(group_id, epoch, metadata_hash))
+    for member in members:
+        target = yield from as_partitions(member.assigned)
+        records.append((yield from target_record(group_id, member.member_id, target)))
     records.append(target_epoch_record(group_id, epoch, NO_TIMESTAMP))
-    records += [current_record(group_id, one) for one in members]
+    for member in members:
+        record = yield from current_record(group_id, member)
+        records.append(record)
     converted = ConsumerGroup(group_id)
     for record in records:
         assert not isinstance(record.key, OffsetCommitKey | GroupMetadataKey | RawKey)
-        replay_value(converted, record.key, record.value)
+        yield from replay_value(converted, record.key, record.value)
     return converted, [*group.tombstones(), *records]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from sparkraft.base.ids import Millis, Uuid
 from sparkraft.coordinator.group.consumer_member import ConsumerMember
 from sparkraft.coordinator.group.journal import MOVES_MAX, JournalEntry, Kind, Move
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, pieces, sorted_in_steps
 from sparkraft.metadata.image import ClusterImage
 
 
@@ -30,9 +31,14 @@ def about(member: ConsumerMember) -> str:
 
 
 def with_moves(
-    entry: JournalEntry, moves: Sequence[Move], *, chosen: str | None = None, took_ms: int = -1
+    entry: JournalEntry,
+    moves: Sequence[Move],
+    count: int,
+    *,
+    chosen: str | None = None,
+    took_ms: int = -1,
 ) -> JournalEntry:
-    """The entry with its moves, as many as an entry may list."""
+    """The entry with its moves, as many as an entry may list; `count` is that of all."""
     return JournalEntry(
         at_ms=entry.at_ms,
         group_id=entry.group_id,
@@ -42,7 +48,7 @@ def with_moves(
         member_id=entry.member_id,
         chosen=chosen,
         moves=tuple(moves[:MOVES_MAX]),
-        move_count=len(moves),
+        move_count=count,
         took_ms=took_ms,
     )
 
@@ -56,12 +62,15 @@ class HandOvers:
 
     def start(
         self, group_id: str, moves: Iterable[tuple[Uuid, int, str, str]], now_ms: Millis
-    ) -> None:
+    ) -> Steps[None]:
         """A new target assignment; earlier moves that it does not change continue."""
-        self._moving.setdefault(group_id, {}).update(
-            ((topic_id, partition), (source, to, now_ms))
-            for topic_id, partition, source, to in moves
-        )
+        moving = self._moving.setdefault(group_id, {})
+        for piece in pieces(moves):
+            moving.update(
+                ((topic_id, partition), (source, to, now_ms))
+                for topic_id, partition, source, to in piece
+            )
+            yield len(piece) >> 2
 
     def finished(
         self,
@@ -70,13 +79,14 @@ class HandOvers:
         after: ConsumerMember,
         image: ClusterImage,
         now_ms: Millis,
-    ) -> list[Move]:
+    ) -> Steps[list[Move]]:
         """The moves that end with the partitions `after` has and `before` has not."""
         moving = self._moving.get(group_id)
+        moves: list[Move] = []
         if not moving:
-            return []
-        moves = []
-        for topic_id in sorted(after.assigned):
+            return moves
+        units = 0
+        for topic_id in (yield from sorted_in_steps(after.assigned)):
             known = before.assigned.get(topic_id, {})
             for partition in sorted(after.assigned[topic_id]):
                 found = moving.get((topic_id, partition)) if partition not in known else None
@@ -84,6 +94,11 @@ class HandOvers:
                     del moving[topic_id, partition]
                     name = topic_name(topic_id, image)
                     moves.append(Move(name, partition, found[0], found[1], now_ms - found[2]))
+            units += len(after.assigned[topic_id])
+            if units >= PIECE_UNITS:
+                yield units
+                units = 0
+        yield units
         return moves
 
     def forget(self, group_id: str) -> None:

@@ -24,6 +24,7 @@ from sparkraft.coordinator.group.consumer_member import (
     is_held,
     union,
 )
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, fast, pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Target:
 
     epoch: int
     partitions: Partitions
-    subscribed: Set[Uuid]
+    subscribed: Callable[[], Steps[Set[Uuid]]]
     is_free: Callable[[Uuid, int], bool]
 
 
@@ -49,7 +50,7 @@ def reconcile(
     *,
     owned: Partitions | None,
     subscription_changed: bool,
-) -> ConsumerMember:
+) -> Steps[ConsumerMember]:
     """The member after one heartbeat; the same object if nothing changes.
 
     Args:
@@ -61,17 +62,14 @@ def reconcile(
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH, if a newer version wrote its state.
     """
+    moves_on = True
     match member.state:
         case MemberState.STABLE:
-            if member.member_epoch != target.epoch:
-                return _next_assignment(member, target, owned)
-            return _shrunk(member, target, owned) if subscription_changed else member
+            moves_on = member.member_epoch != target.epoch
         case MemberState.UNREVOKED:
-            if not _still_owns(owned, member.pending_revocation):
-                return _next_assignment(member, target, owned)
-            return _shrunk(member, target, owned) if subscription_changed else member
+            moves_on = not (yield from _still_owns(owned, member.pending_revocation))
         case MemberState.UNRELEASED:
-            return _next_assignment(member, target, owned)
+            pass
         case MemberState.UNKNOWN:
             if owned is None or owned:
                 raise KafkaError(
@@ -79,16 +77,24 @@ def reconcile(
                     "The coordinator does not know the state of the member. "
                     "The member must abandon all its partitions and rejoin.",
                 )
-            return _next_assignment(member, target, owned)
+    if moves_on:
+        return (yield from _next_assignment(member, target, owned))
+    if subscription_changed:
+        return (yield from _shrunk(member, target, owned))
+    return member
 
 
-def _shrunk(member: ConsumerMember, target: Target, owned: Partitions | None) -> ConsumerMember:
+def _shrunk(
+    member: ConsumerMember, target: Target, owned: Partitions | None
+) -> Steps[ConsumerMember]:
     """Take away the topics that it no longer subscribes to, at the same epoch."""
+    subscribed = yield from target.subscribed()
     dropped = {
         topic_id: partitions
         for topic_id, partitions in member.assigned.items()
-        if topic_id not in target.subscribed
+        if topic_id not in subscribed
     }
+    yield fast(len(member.assigned))
     if not dropped:
         return member
     kept = {
@@ -96,33 +102,42 @@ def _shrunk(member: ConsumerMember, target: Target, owned: Partitions | None) ->
         for topic_id, partitions in member.assigned.items()
         if topic_id not in dropped
     }
-    pending = union(member.pending_revocation, dropped)
-    if _still_owns(owned, pending):
+    yield fast(len(member.assigned))
+    pending = yield from union(member.pending_revocation, dropped)
+    if (yield from _still_owns(owned, pending)):
         return member.at_epoch(member.member_epoch, MemberState.UNREVOKED, kept, pending)
     return member.at_epoch(member.member_epoch, member.state, kept, {})
 
 
 def _next_assignment(
     member: ConsumerMember, target: Target, owned: Partitions | None
-) -> ConsumerMember:
+) -> Steps[ConsumerMember]:
+    subscribed = yield from target.subscribed()
     wanted = {
         topic_id: partitions
         for topic_id, partitions in target.partitions.items()
-        if topic_id in target.subscribed
+        if topic_id in subscribed
     }
-    kept, revoked = _divided(member.assigned, wanted)
-    if revoked and _still_owns(owned, revoked):
+    yield fast(len(wanted))
+    kept, revoked = yield from _divided(member.assigned, wanted)
+    if revoked and (yield from _still_owns(owned, revoked)):
         return member.at_epoch(member.member_epoch, MemberState.UNREVOKED, kept, revoked)
     added: dict[Uuid, dict[int, int]] = {}
     unreleased = False
+    units = 0
     for topic_id, partitions in wanted.items():
         missing = partitions - kept.get(topic_id, {}).keys()
         free = {one for one in missing if _may_take(member, target, topic_id, one)}
         unreleased = unreleased or len(free) < len(missing)
         if free:
             added[topic_id] = dict.fromkeys(sorted(free), target.epoch)
+        units += 1 + len(missing)
+        if units >= PIECE_UNITS:
+            yield units
+            units = 0
+    yield units
     state = MemberState.UNRELEASED if unreleased else MemberState.STABLE
-    return member.at_epoch(target.epoch, state, union(kept, added), {})
+    return member.at_epoch(target.epoch, state, (yield from union(kept, added)), {})
 
 
 def _may_take(member: ConsumerMember, target: Target, topic_id: Uuid, partition: int) -> bool:
@@ -134,10 +149,11 @@ def _may_take(member: ConsumerMember, target: Target, topic_id: Uuid, partition:
 
 def _divided(
     assigned: AssignedPartitions, wanted: Partitions
-) -> tuple[dict[Uuid, Mapping[int, int]], dict[Uuid, Mapping[int, int]]]:
+) -> Steps[tuple[dict[Uuid, Mapping[int, int]], dict[Uuid, Mapping[int, int]]]]:
     """The assigned partitions that are wanted, and the others."""
     kept: dict[Uuid, Mapping[int, int]] = {}
     revoked: dict[Uuid, Mapping[int, int]] = {}
+    units = 0
     for topic_id, epochs in assigned.items():
         wanted_here = wanted.get(topic_id, frozenset())
         stay = {one: epoch for one, epoch in epochs.items() if one in wanted_here}
@@ -146,14 +162,21 @@ def _divided(
             kept[topic_id] = stay
         if leave:
             revoked[topic_id] = leave
+        units += len(epochs)
+        if units >= PIECE_UNITS:
+            yield units
+            units = 0
+    yield units
     return kept, revoked
 
 
-def _still_owns(owned: Partitions | None, partitions: AssignedPartitions) -> bool:
+def _still_owns(owned: Partitions | None, partitions: AssignedPartitions) -> Steps[bool]:
     """Whether the client may still read one of `partitions`; yes if it reports nothing."""
     if owned is None:
         return True
-    return any(
-        not epochs.keys().isdisjoint(owned.get(topic_id, frozenset()))
-        for topic_id, epochs in partitions.items()
-    )
+    for piece in pieces(partitions.items()):
+        for topic_id, epochs in piece:
+            if not epochs.keys().isdisjoint(owned.get(topic_id, frozenset())):
+                return True
+        yield len(piece) >> 2
+    return False

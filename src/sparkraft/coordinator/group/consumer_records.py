@@ -23,6 +23,7 @@ from sparkraft.coordinator.group.consumer_member import (
     Partitions,
 )
 from sparkraft.coordinator.group.records import GroupRecord
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, sorted_in_steps
 from sparkraft.protocol.messages import consumer_group_records as wire
 
 NO_TIMESTAMP = 0
@@ -55,9 +56,10 @@ def legacy_metadata_tombstone(group_id: str) -> GroupRecord:
     return GroupRecord(key=wire.ConsumerGroupPartitionMetadataKey(group_id=group_id))
 
 
-def member_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+def member_record(group_id: str, member: ConsumerMember) -> Steps[GroupRecord]:
     """Type 5: the subscription of a member."""
     classic = member.classic
+    names = yield from sorted_in_steps(member.subscribed_topics)
     return GroupRecord(
         key=wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         value=wire.ConsumerGroupMemberMetadataValue(
@@ -65,7 +67,7 @@ def member_record(group_id: str, member: ConsumerMember) -> GroupRecord:
             rack_id=member.rack_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            subscribed_topic_names=sorted(member.subscribed_topics),
+            subscribed_topic_names=names,
             subscribed_topic_regex=member.subscribed_regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor,
@@ -94,20 +96,25 @@ def target_epoch_record(group_id: str, epoch: int, at_ms: int) -> GroupRecord:
     )
 
 
-def target_record(group_id: str, member_id: str, target: Partitions) -> GroupRecord:
+def target_record(group_id: str, member_id: str, target: Partitions) -> Steps[GroupRecord]:
     """Type 7: the target assignment of a member."""
+    found = []
+    units = 0
+    for topic_id in (yield from sorted_in_steps(target)):
+        partitions = sorted(target[topic_id])
+        found.append(wire.TopicPartition(topic_id=topic_id, partitions=partitions))
+        units += len(partitions)
+        if units >= PIECE_UNITS:
+            yield units
+            units = 0
+    yield units
     return GroupRecord(
         key=wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        value=wire.ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=[
-                wire.TopicPartition(topic_id=topic_id, partitions=sorted(target[topic_id]))
-                for topic_id in sorted(target)
-            ]
-        ),
+        value=wire.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=found),
     )
 
 
-def current_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+def current_record(group_id: str, member: ConsumerMember) -> Steps[GroupRecord]:
     """Type 8: the epoch and the current assignment of a member."""
     return GroupRecord(
         key=wire.ConsumerGroupCurrentMemberAssignmentKey(
@@ -117,29 +124,36 @@ def current_record(group_id: str, member: ConsumerMember) -> GroupRecord:
             member_epoch=member.member_epoch,
             previous_member_epoch=member.previous_member_epoch,
             state=member.state,
-            assigned_partitions=_with_epochs(member.assigned),
-            partitions_pending_revocation=_with_epochs(member.pending_revocation),
+            assigned_partitions=(yield from _with_epochs(member.assigned)),
+            partitions_pending_revocation=(yield from _with_epochs(member.pending_revocation)),
         ),
     )
 
 
-def _with_epochs(assigned: AssignedPartitions) -> list[wire.TopicPartitions]:
+def _with_epochs(assigned: AssignedPartitions) -> Steps[list[wire.TopicPartitions]]:
     found = []
-    for topic_id in sorted(assigned):
+    units = 0
+    for topic_id in (yield from sorted_in_steps(assigned)):
         partitions = sorted(assigned[topic_id])
         epochs = [assigned[topic_id][one] for one in partitions]
         found.append(
             wire.TopicPartitions(topic_id=topic_id, partitions=partitions, assignment_epochs=epochs)
         )
+        units += len(partitions)
+        if units >= PIECE_UNITS:
+            yield units
+            units = 0
+    yield units
     return found
 
 
-def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> GroupRecord:
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Steps[GroupRecord]:
     """Type 16: the topics that a regular expression matches."""
+    topics = yield from sorted_in_steps(resolved.topics)
     return GroupRecord(
         key=wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         value=wire.ConsumerGroupRegularExpressionValue(
-            topics=sorted(resolved.topics),
+            topics=topics,
             version=resolved.version,
             timestamp=resolved.resolved_at_ms,
         ),
@@ -222,7 +236,7 @@ def subscription_of(member_id: str, value: wire.ConsumerGroupMemberMetadataValue
 
 def with_current(
     member: ConsumerMember, value: wire.ConsumerGroupCurrentMemberAssignmentValue
-) -> ConsumerMember:
+) -> Steps[ConsumerMember]:
     """The member with the assignment of a record of type 8."""
     state = MemberState(value.state) if value.state in _KNOWN_STATES else MemberState.UNKNOWN
     epoch = value.member_epoch
@@ -232,8 +246,10 @@ def with_current(
             member_epoch=epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=state,
-            assigned=_read_epochs(value.assigned_partitions, epoch),
-            pending_revocation=_read_epochs(value.partitions_pending_revocation, epoch),
+            assigned=(yield from _read_epochs(value.assigned_partitions, epoch)),
+            pending_revocation=(
+                yield from _read_epochs(value.partitions_pending_revocation, epoch)
+            ),
         )
     )
 
@@ -243,23 +259,35 @@ _KNOWN_STATES = frozenset(int(one) for one in MemberState)
 
 def _read_epochs(
     topics: Iterable[wire.TopicPartitions], member_epoch: int
-) -> Mapping[Uuid, Mapping[int, int]]:
+) -> Steps[Mapping[Uuid, Mapping[int, int]]]:
     """Versions before 4.3 wrote no assignment epochs: the member's epoch counts as such."""
     found: dict[Uuid, Mapping[int, int]] = {}
+    units = 0
     for topic in topics:
         epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
         if topic.partitions:
             found[Uuid(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=False))
+        units += len(epochs)
+        if units >= PIECE_UNITS:
+            yield units
+            units = 0
+    yield units
     return found
 
 
-def target_of(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> Partitions:
+def target_of(value: wire.ConsumerGroupTargetAssignmentMemberValue) -> Steps[Partitions]:
     """The target in a record of type 7."""
-    return {
-        Uuid(topic.topic_id): frozenset(topic.partitions)
-        for topic in value.topic_partitions
-        if topic.partitions
-    }
+    found: dict[Uuid, frozenset[int]] = {}
+    units = 0
+    for topic in value.topic_partitions:
+        if topic.partitions:
+            found[Uuid(topic.topic_id)] = frozenset(topic.partitions)
+        units += len(topic.partitions)
+        if units >= PIECE_UNITS:
+            yield units
+            units = 0
+    yield units
+    return found
 
 
 def resolved_of(value: wire.ConsumerGroupRegularExpressionValue) -> ResolvedRegex:

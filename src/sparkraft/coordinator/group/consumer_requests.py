@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.consumer_member import (
@@ -12,9 +13,13 @@ from sparkraft.coordinator.group.consumer_member import (
     Partitions,
 )
 from sparkraft.coordinator.group.decision import Peer
+from sparkraft.coordinator.steps import Steps, fast, pieces
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
+
+if TYPE_CHECKING:
+    from sparkraft.base.ids import Uuid
 
 _MEMBER_ID_REQUIRED_FROM = 1
 
@@ -65,15 +70,15 @@ def _invalid(detail: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, detail)
 
 
-def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Steps[Partitions | None]:
     """The partitions that the client reports; None if it reports no change."""
     if request.topic_partitions is None:
         return None
-    return {
-        topic.topic_id: frozenset(topic.partitions)
-        for topic in request.topic_partitions
-        if topic.partitions
-    }
+    owned: dict[Uuid, frozenset[int]] = {}
+    for piece in pieces(request.topic_partitions):
+        owned.update((one.topic_id, frozenset(one.partitions)) for one in piece if one.partitions)
+        yield len(piece) >> 2
+    return owned
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -101,7 +106,7 @@ def updated_member(
         server_assignor=member.server_assignor
         if request.server_assignor is None
         else request.server_assignor,
-        subscribed_topics=member.subscribed_topics if names is None else frozenset(names),
+        subscribed_topics=member.subscribed_topics if names is None else _topics(member, names),
         subscribed_regex=member.subscribed_regex
         if request.subscribed_topic_regex is None
         else request.subscribed_topic_regex,
@@ -111,7 +116,13 @@ def updated_member(
     )
 
 
-def check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
+def _topics(member: ConsumerMember, names: list[str]) -> frozenset[str]:
+    """The topics; the same object if the member has them, which is fast to compare."""
+    topics = frozenset(names)
+    return member.subscribed_topics if topics == member.subscribed_topics else topics
+
+
+def check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> Steps[None]:
     """Raise FENCED_MEMBER_EPOCH unless the client has the member's epoch.
 
     The previous epoch is accepted too if the client owns nothing that the member does not: the
@@ -127,11 +138,12 @@ def check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) 
             f"by the group coordinator ({member.member_epoch}). The member must abandon all its "
             "partitions and rejoin.",
         )
-    owned = owned_partitions(request)
+    owned = yield from owned_partitions(request)
     is_known = owned is not None and all(
         partitions <= member.assigned.get(topic_id, {}).keys()
         for topic_id, partitions in owned.items()
     )
+    yield fast(len(owned or ())) << 2
     if epoch != member.previous_member_epoch or not is_known:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,

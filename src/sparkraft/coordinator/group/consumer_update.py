@@ -46,10 +46,11 @@ from sparkraft.coordinator.group.consumer_regex import (
 )
 from sparkraft.coordinator.group.consumer_targets import NewTarget, new_target, subscribed_ids
 from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, GroupNoted
-from sparkraft.coordinator.group.journal import JournalEntry, Kind, Move
+from sparkraft.coordinator.group.journal import MOVES_MAX, JournalEntry, Kind, Move
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.topic_hash import TopicHashes
 from sparkraft.coordinator.runtime import Decision, Effect, Instant, MetadataDelta
+from sparkraft.coordinator.steps import Steps, fast
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, ResourceType
 
@@ -120,24 +121,21 @@ class MemberUpdates:
         self._hashes.set_image(delta.image)
         self._topics_version += _has_new_topics(delta)
 
-    def hash_of(self, topics: set[str]) -> int:
-        """The hash of a group with these topics."""
-        return self._hashes.of_group(topics)
-
-    def advance(self, update: MemberUpdate, now: Instant) -> None:
+    def advance(self, update: MemberUpdate, now: Instant) -> Steps[None]:
         """Take all steps, and restart the member's session."""
-        self.update_subscription(update, now)
-        self.update_epoch(update, now)
-        self.reconcile(update, self.update_target(update, now), now)
+        yield from self.update_subscription(update, now)
+        yield from self.update_epoch(update, now)
+        target = yield from self.update_target(update, now)
+        yield from self.reconcile(update, target, now)
         self.schedule_session(update.group, update.updated, now)
 
     # Step 1: the subscription
 
-    def update_subscription(self, update: MemberUpdate, now: Instant) -> None:
+    def update_subscription(self, update: MemberUpdate, now: Instant) -> Steps[None]:
         member, updated = update.member, update.updated
         if updated == member:
             return
-        update.records.append(member_record(update.group.group_id, updated))
+        update.records.append((yield from member_record(update.group.group_id, updated)))
         if member.member_id not in update.group:
             self.note(update, "joined", about(updated), now)
         update.topics_changed = updated.subscribed_topics != member.subscribed_topics
@@ -190,7 +188,7 @@ class MemberUpdates:
         group: ConsumerGroup | None,
         found: MatchingTopics | KafkaError,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Store the topics of expressions that are still in use; raise the epoch if they differ."""
         self._resolutions.end(effect.group_id, now.mono_ms)
         if group is None or isinstance(found, KafkaError):
@@ -201,11 +199,15 @@ class MemberUpdates:
             if group.regex_subscribers(pattern)
             and (pattern not in group.regexes or group.regexes[pattern].topics != topics)
         }
-        records = [regex_record(group.group_id, one, changed[one]) for one in changed]
+        records: list[GroupRecord] = []
+        for pattern, resolved in changed.items():
+            records.append((yield from regex_record(group.group_id, pattern, resolved)))
         if any(changed[one].topics or one in group.regexes for one in changed):
-            topics = group.subscribed_topics(regexes={**group.regexes, **changed})
+            regexes = {**group.regexes, **changed}
+            topics = yield from group.subscribed_topics(regexes=regexes)
             epoch = group.group_epoch + 1
-            records += self.epoch_records(group, epoch, self._hashes.of_group(topics))
+            metadata_hash = yield from self._hashes.of_group(topics)
+            records += self.epoch_records(group, epoch, metadata_hash)
             group.refresh_epoch = epoch
             reason = "a regular expression matches other topics"
             entry = noted(group.group_id, epoch, "epoch", reason, now.wall_ms)
@@ -218,11 +220,12 @@ class MemberUpdates:
 
     # Step 2: the group epoch
 
-    def update_epoch(self, update: MemberUpdate, now: Instant) -> None:
+    def update_epoch(self, update: MemberUpdate, now: Instant) -> Steps[None]:
         group = update.group
         if not update.topics_changed and not group.needs_refresh:
             return
-        metadata_hash = self._hashes.of_group(group.subscribed_topics(update.updated))
+        topics = yield from group.subscribed_topics(update.updated)
+        metadata_hash = yield from self._hashes.of_group(topics)
         if update.topics_changed or metadata_hash != group.metadata_hash:
             update.epoch = group.group_epoch + 1
             if not update.topics_changed:
@@ -243,11 +246,11 @@ class MemberUpdates:
 
     # Step 3: the target assignment
 
-    def update_target(self, update: MemberUpdate, now: Instant) -> Target:
+    def update_target(self, update: MemberUpdate, now: Instant) -> Steps[Target]:
         group = update.group
         epoch, partitions = group.target_epoch, group.target_of(update.updated)
         if group.target_epoch < update.epoch and self._is_due(group, now):
-            found = new_target(
+            found = yield from new_target(
                 group,
                 update.updated,
                 update.epoch,
@@ -256,25 +259,26 @@ class MemberUpdates:
                 now.wall_ms,
             )
             update.records += found.records
-            self._note_target(update, found, now)
+            yield from self._note_target(update, found, now)
             epoch, partitions = update.epoch, found.of_member
         return Target(
             epoch=epoch,
             partitions=partitions,
-            subscribed=subscribed_ids(group.topics_of(update.updated), self.image),
+            subscribed=lambda: subscribed_ids(group.topics_of(update.updated), self.image),
             is_free=group.is_free,
         )
 
-    def _note_target(self, update: MemberUpdate, found: NewTarget, now: Instant) -> None:
+    def _note_target(self, update: MemberUpdate, found: NewTarget, now: Instant) -> Steps[None]:
         group_id = update.group.group_id
-        self._hand_overs.start(group_id, found.moves, now.wall_ms)
+        yield from self._hand_overs.start(group_id, found.moves, now.wall_ms)
         moves = [
             Move(topic_name(topic_id, self.image), partition, source, to)
-            for topic_id, partition, source, to in found.moves
+            for topic_id, partition, source, to in found.moves[:MOVES_MAX]
         ]
-        reason = f"assignor {found.assignor}; {len(moves)} partitions get another owner"
+        count = len(found.moves)
+        reason = f"assignor {found.assignor}; {count} partitions get another owner"
         entry = noted(group_id, update.epoch, "target", reason, now.wall_ms)
-        update.notes.append(with_moves(entry, moves, chosen=found.assignor))
+        update.notes.append(with_moves(entry, moves, count, chosen=found.assignor))
 
     def note(self, update: MemberUpdate, kind: Kind, reason: str, now: Instant) -> None:
         """Add a journal entry about the member."""
@@ -302,19 +306,24 @@ class MemberUpdates:
 
     # Step 4: the current assignment
 
-    def reconcile(self, update: MemberUpdate, target: Target, now: Instant) -> None:
+    def reconcile(self, update: MemberUpdate, target: Target, now: Instant) -> Steps[None]:
         group, before = update.group, update.updated
-        after = reconcile(
+        after = yield from reconcile(
             before,
             target,
             owned=update.owned,
             subscription_changed=update.subscription_changed,
         )
+        if after is before:
+            return
+        yield fast(len(after.assigned))
         if after == before:
             return
         update.updated = after
-        update.records.append(current_record(group.group_id, after))
-        moves = self._hand_overs.finished(group.group_id, before, after, self.image, now.wall_ms)
+        update.records.append((yield from current_record(group.group_id, after)))
+        moves = yield from self._hand_overs.finished(
+            group.group_id, before, after, self.image, now.wall_ms
+        )
         if moves:
             entry = noted(
                 group.group_id,
@@ -325,7 +334,7 @@ class MemberUpdates:
                 after.member_id,
             )
             took_ms = max(move.took_ms for move in moves)
-            update.notes.append(with_moves(entry, moves, took_ms=took_ms))
+            update.notes.append(with_moves(entry, moves, len(moves), took_ms=took_ms))
         if after.state is MemberState.UNREVOKED:
             self.schedule_revocation(group, after, now)
         else:

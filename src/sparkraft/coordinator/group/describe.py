@@ -1,5 +1,7 @@
 """Rules of ListGroups and DescribeGroups that apply to every group."""
 
+from typing import NamedTuple, Self
+
 from sparkraft.base.errors import ErrorCode
 from sparkraft.coordinator.group.states import GroupState
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
@@ -17,10 +19,22 @@ def describe_as_dead(group_id: str, problem: str, version: int) -> DescribedGrou
     return described
 
 
-def is_listed(group: ListedGroup, request: ListGroupsRequest) -> bool:
-    """Whether a group passes the filters: case-insensitive, an unknown word matches nothing."""
-    states = {one.strip().lower() for one in request.states_filter}
-    types = {one.lower() for one in request.types_filter}
-    return (not states or group.group_state.lower() in states) and (
-        not types or group.group_type.lower() in types
-    )
+class ListFilter(NamedTuple):
+    """Which groups to list: case-insensitive, an unknown word matches nothing; empty for all."""
+
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, request: ListGroupsRequest) -> Self:
+        """The filter of a request."""
+        return cls(
+            frozenset(one.strip().lower() for one in request.states_filter),
+            frozenset(one.lower() for one in request.types_filter),
+        )
+
+    def permits(self, group: ListedGroup) -> bool:
+        """Whether the group is listed."""
+        return (not self.states or group.group_state.lower() in self.states) and (
+            not self.types or group.group_type.lower() in self.types
+        )

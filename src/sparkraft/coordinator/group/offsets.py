@@ -6,7 +6,7 @@ of both kinds, the later one in the log wins.
 Memory: one tuple per partition and group.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition
@@ -84,12 +84,9 @@ class OffsetStore:
         """Partitions with a committed or pending offset, sorted."""
         return sorted({*self._committed.get(group_id, {}), *self._open.get(group_id, {})})
 
-    def partitions_of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
-        """(group, partition) of every committed or pending offset in a topic, sorted."""
-        for group_id in sorted({*self._committed, *self._open}):
-            for topic_partition in self.partitions(group_id):
-                if topic_partition[0] == topic:
-                    yield group_id, topic_partition
+    def all_group_ids(self) -> list[str]:
+        """Groups with a committed or pending offset, sorted."""
+        return sorted({*self._committed, *self._open})
 
     # Replay
 

@@ -12,11 +12,13 @@ A protocol that interprets its records adds their messages to `RECORD_TYPES`.
 """
 
 import struct
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sparkraft.base.errors import DecodeError
-from sparkraft.protocol.codec import decode, encode
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, pieces
+from sparkraft.protocol.codec import Encoded, decode, decode_slices, encode, encode_elements
 from sparkraft.protocol.framing import decode_versioned, encode_versioned
 from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataKey,
@@ -156,6 +158,36 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     return key_bytes, encode_versioned(record.value, record.value_version)
 
 
+def encode_record_in_steps(record: GroupRecord) -> Steps[tuple[bytes, bytes | None]]:
+    """The same; lists of topics are encoded in pieces."""
+    value = record.value
+    longest: dict[str, Encoded] = {}
+    for name in _TOPIC_LISTS.get(type(value), ()):
+        topics = getattr(value, name)
+        if len(topics) > PIECE_UNITS:
+            buffers = []
+            for piece in pieces(topics):
+                buffers.append(encode_elements(type(value), record.value_version, piece))
+                yield len(piece)
+            longest[name] = Encoded(len(topics), buffers)
+    if longest:
+        value = copy(value)
+        for name, encoded in longest.items():
+            setattr(value, name, encoded)
+        record = replace(record, value=value)
+    return encode_record(record)
+
+
+_TOPIC_LISTS: dict[type, tuple[str, ...]] = {
+    ConsumerGroupTargetAssignmentMemberValue: ("topic_partitions",),
+    ConsumerGroupCurrentMemberAssignmentValue: (
+        "assigned_partitions",
+        "partitions_pending_revocation",
+    ),
+}
+"""Fields with an element for each topic."""
+
+
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     """Decode a record; None if its type is unknown.
 
@@ -174,6 +206,28 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
         key=decode(known.key, 0, key[_INT16.size :]),
         value=None if value is None else decode_versioned(known.value, value),
     )
+
+
+def decode_record_in_steps(key: bytes, value: bytes | None) -> Steps[GroupRecord | None]:
+    """The same; a value is decoded in pieces.
+
+    Raises:
+        DecodeError: without the field and the place.
+    """
+    decoded = decode_record(key, None)
+    if decoded is None or value is None:
+        return decoded
+    if isinstance(decoded.key, RawKey):
+        return replace(decoded, value=value)
+    known = RECORD_TYPES[_INT16.unpack_from(key)[0]]
+    assert known.value is not None
+    if len(value) < _INT16.size:
+        raise DecodeError("a value of __consumer_offsets must start with an int16 version", at=0)
+    (version,) = _INT16.unpack_from(value)
+    if version not in known.value.SCHEMA.versions:
+        raise DecodeError(f"unknown version {version} of {known.value.__name__}", at=0)
+    content = memoryview(value)[_INT16.size :]
+    return replace(decoded, value=(yield from decode_slices(known.value, version, content)))
 
 
 def _raw_key(number: int, key: bytes) -> RawKey:

@@ -41,7 +41,7 @@ from sparkraft.coordinator.group.decision import (
     Peer,
     StaticMemberReplaced,
 )
-from sparkraft.coordinator.group.describe import describe_as_dead, is_listed
+from sparkraft.coordinator.group.describe import ListFilter, describe_as_dead
 from sparkraft.coordinator.group.foreign import ForeignGroup
 from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.groups import Groups
@@ -65,6 +65,7 @@ from sparkraft.coordinator.runtime import (
     MetadataDelta,
     ReplyTo,
 )
+from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps, complete
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
@@ -82,7 +83,7 @@ from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, Heartbea
 from sparkraft.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
-from sparkraft.protocol.messages.k16_list_groups import ListedGroup, ListGroupsRequest
+from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 from sparkraft.protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -98,7 +99,7 @@ from sparkraft.protocol.messages.k69_consumer_group_describe import (
 )
 
 RECORDS_MAX = 10_000
-"""Records of one expiry run, which is one batch; the rest expires in the next run."""
+"""An expiry run ends with the group that reaches it; the rest expires in the next run."""
 
 _EXPIRY: TimerKey = ("expiry",)
 
@@ -140,6 +141,12 @@ class GroupShard:
         self, offset: Offset, record: GroupRecord, producer_id: int = NO_PRODUCER_ID
     ) -> None:
         """Apply one record of the log; `producer_id` if it belongs to a transaction."""
+        complete(self.replay_in_steps(offset, record, producer_id))
+
+    def replay_in_steps(
+        self, offset: Offset, record: GroupRecord, producer_id: int = NO_PRODUCER_ID
+    ) -> Steps[None]:
+        """The same in pieces."""
         key = record.key
         match key:
             case OffsetCommitKey():
@@ -153,19 +160,19 @@ class GroupShard:
             case RawKey():
                 self._replay_raw(key, is_tombstone=record.value is None)
             case _:
-                self._replay_consumer(key, record.value)
+                yield from self._replay_consumer(key, record.value)
 
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker of the log."""
         self._offsets.replay_end_of_transaction(producer_id, committed=committed)
 
-    def _replay_consumer(self, key: ConsumerGroupKey, value: Any) -> None:
+    def _replay_consumer(self, key: ConsumerGroupKey, value: Any) -> Steps[None]:
         """Later records win: a value replaces a group of another protocol."""
         group = self._groups.consumer(key.group_id)
         if value is None:
             if group is None:
                 return
-            replay_tombstone(group, key)
+            yield from replay_tombstone(group, key)
             if isinstance(key, ConsumerGroupMemberMetadataKey):
                 self._consumer.forget_member(group, key.member_id)
             elif isinstance(key, ConsumerGroupMetadataKey):
@@ -175,7 +182,7 @@ class GroupShard:
         if group is None:
             self._remove(key.group_id)
             group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
-        replay_value(group, key, value)
+        yield from replay_value(group, key, value)
 
     def _replay_raw(self, key: RawKey, *, is_tombstone: bool) -> None:
         classic = self._groups.classic(key.group_id)
@@ -224,7 +231,7 @@ class GroupShard:
 
     # Events
 
-    def on_image(self, delta: MetadataDelta, now: Instant) -> GroupDecision[None]:
+    def on_image(self, delta: MetadataDelta, now: Instant) -> Deciding[GroupDecision[None]]:
         """Delete the offsets of deleted topics, and note changes of subscribed ones."""
         del now
         self._consumer.on_image(delta)
@@ -264,12 +271,14 @@ class GroupShard:
         for entry in entries:
             self.journal.add(entry)
 
-    def on_effect_completed(self, effect: Effect, result: Any, now: Instant) -> GroupDecision[None]:
+    def on_effect_completed(
+        self, effect: Effect, result: Any, now: Instant
+    ) -> Steps[GroupDecision[None]]:
         """Store the topics of regular expressions."""
         if isinstance(effect, HandOver):
             return NOTHING
         assert isinstance(effect, ResolveRegexes)
-        return self._consumer.on_regexes_resolved(effect, result, now)
+        return (yield from self._consumer.on_regexes_resolved(effect, result, now))
 
     # Timers and replies
 
@@ -278,7 +287,7 @@ class GroupShard:
         """When to call `on_timers` next, on the monotonic clock; None for never."""
         return self._timers.wake_at
 
-    def on_timers(self, now: Instant) -> Iterable[GroupDecision[None]]:
+    def on_timers(self, now: Instant) -> Iterable[Deciding[GroupDecision[None]]]:
         """Fire the timers that are due. Execute each decision before requesting the next."""
         while (key := self._timers.due(now.mono_ms)) is not None:
             yield self._on_timer(key, now)
@@ -287,7 +296,7 @@ class GroupShard:
         """Responses to parked requests since the last call, to be sent in order."""
         return self._rebalancer.take_replies()
 
-    def _on_timer(self, key: TimerKey, now: Instant) -> GroupDecision[None]:
+    def _on_timer(self, key: TimerKey, now: Instant) -> Deciding[GroupDecision[None]]:
         if key == _EXPIRY:
             self._schedule_expiry(now)
             return self._expire(now)
@@ -311,23 +320,24 @@ class GroupShard:
         interval_ms = self._config.offsets_retention_check_interval_ms
         self._timers.schedule(_EXPIRY, Millis(now.mono_ms + interval_ms))
 
-    def _expire(self, now: Instant) -> GroupDecision[None]:
+    def _expire(self, now: Instant) -> Steps[GroupDecision[None]]:
         """Delete expired offsets, and groups without members and offsets."""
         records: list[GroupRecord] = []
         for group in list(self._groups.values()):
-            expired, empty = self._commits.expire(group, now)
+            expired, empty = yield from self._commits.expire(group, now)
             records += expired
             if empty and group.is_empty(now):
                 records += group.tombstones()
             if len(records) >= RECORDS_MAX:
                 break
-        return Decision(response=None, records=tuple(records[:RECORDS_MAX]))
+            yield 1
+        return Decision(response=None, records=tuple(records), is_atomic=False)
 
     # Requests
 
     def handle_join_group(
         self, request: JoinGroupRequest, peer: Peer, reply_to: ReplyTo, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Deciding[GroupDecision[None]]:
         """Always replies through `take_replies`, possibly much later."""
         group = self._groups.consumer(request.group_id)
         if group is not None and len(group):
@@ -354,7 +364,7 @@ class GroupShard:
 
     def handle_leave_group(
         self, request: LeaveGroupRequest, now: Instant
-    ) -> GroupDecision[LeaveGroupResponse]:
+    ) -> Deciding[GroupDecision[LeaveGroupResponse]]:
         """Raises KafkaError if the group is unknown; every member has its own error."""
         group = self._groups.consumer(request.group_id)
         if group is not None:
@@ -367,15 +377,17 @@ class GroupShard:
         peer: Peer,
         may_describe: Callable[[str], bool],
         now: Instant,
-    ) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
+    ) -> Steps[GroupDecision[ConsumerGroupHeartbeatResponse]]:
         """Raises KafkaError by the rules of KIP-848; `check_heartbeat` comes first."""
         return self._consumer.heartbeat(request, peer, may_describe, now)
 
     def handle_offset_commit(
         self, request: OffsetCommitRequest, peer: Peer, now: Instant
-    ) -> GroupDecision[OffsetCommitResponse]:
+    ) -> Deciding[GroupDecision[OffsetCommitResponse]]:
         """Topics must have names. Raises KafkaError if the whole commit is rejected."""
-        return self._commits.commit(request, peer, now)
+        steps = self._commits.commit(request, peer, now)
+        count = sum(len(topic.partitions) for topic in request.topics)
+        return steps if count > PIECE_UNITS else complete(steps)
 
     def handle_txn_offset_commit(
         self, request: TxnOffsetCommitRequest, topic_ids: Mapping[str, Uuid], now: Instant
@@ -391,7 +403,7 @@ class GroupShard:
 
     def handle_delete_group(
         self, group_id: str, now: Instant
-    ) -> GroupDecision[DeletableGroupResult]:
+    ) -> Steps[GroupDecision[DeletableGroupResult]]:
         """Delete a group without members and its offsets."""
         result = DeletableGroupResult(group_id=group_id)
         try:
@@ -400,15 +412,14 @@ class GroupShard:
         except KafkaError as error:
             result.error_code = error.code
             return Decision(response=result)
-        records = (*self._commits.delete_all(group_id), *group.tombstones())
-        return Decision(records=records, response=result)
+        records = yield from self._commits.delete_all(group_id)
+        records += group.tombstones()
+        return Decision(records=tuple(records), is_atomic=False, response=result)
 
-    def handle_topics_deleted(self, topics: Iterable[str]) -> GroupDecision[None]:
+    def handle_topics_deleted(self, topics: Iterable[str]) -> Steps[GroupDecision[None]]:
         """Delete the offsets of deleted topics."""
-        records: list[GroupRecord] = []
-        for topic in sorted(topics):
-            records += self._commits.delete_topic(topic)
-        return Decision(response=None, records=tuple(records))
+        records = yield from self._commits.delete_topics(frozenset(topics))
+        return Decision(response=None, records=tuple(records), is_atomic=False)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
@@ -426,7 +437,7 @@ class GroupShard:
             return describe_as_dead(group_id, f"Group {group_id} not found.", version)
         return group.described(version)
 
-    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+    def describe_consumer_group(self, group_id: str) -> Steps[ConsumerGroupDescription]:
         """With an error for an unknown group, or one of another protocol."""
         return describe_consumer_group(
             group_id,
@@ -435,10 +446,13 @@ class GroupShard:
             self._config.consumer.assignors,
         )
 
-    def list_groups(self, request: ListGroupsRequest, now: Instant) -> list[ListedGroup]:
-        """Groups that pass both filters, by id."""
-        listed = [self._groups[one].listed(now) for one in sorted(self._groups)]
-        return [one for one in listed if is_listed(one, request)]
+    def list_groups(
+        self, group_ids: Iterable[str], wanted: ListFilter, now: Instant
+    ) -> list[ListedGroup]:
+        """Those of the groups that exist and pass the filter."""
+        known = (self._groups.get(one) for one in group_ids)
+        listed = (group.listed(now) for group in known if group is not None)
+        return [one for one in listed if wanted.permits(one)]
 
     # State, for tests and tools
 

@@ -12,7 +12,8 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sparkraft.coordinator.group.xxh3 import xxh3_64
+from sparkraft.coordinator.group.xxh3 import xxh3_64_in_steps
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps, pieces, sorted_in_steps
 from sparkraft.metadata.image import ClusterImage, Topic
 
 if TYPE_CHECKING:
@@ -45,40 +46,49 @@ class TopicHashes:
             self._known.clear()
         self._image = image
 
-    def of_group(self, topics: Iterable[str]) -> int:
+    def of_group(self, topics: Iterable[str]) -> Steps[int]:
         """The hash of a group with these topics, unsigned; unknown ones do not count."""
         image = self._image
-        found = [
-            self.of_topic(topic)
-            for name in sorted(topics)
-            if (topic := image.topic(name)) is not None
-        ]
+        found = bytearray()
+        units = 0
+        for name in (yield from sorted_in_steps(topics)):
+            topic = image.topic(name)
+            if topic is not None:
+                known = self._known.get(topic.id)
+                if known is not None and known[0] is topic:
+                    found += _UINT64.pack(known[1])
+                else:
+                    found += _UINT64.pack((yield from self.of_topic(topic)))
+            units += 1
+            if units == PIECE_UNITS:
+                yield units
+                units = 0
+        yield units
         if not found:
             return NO_TOPICS
-        return xxh3_64(b"".join(map(_UINT64.pack, found)))
+        return (yield from xxh3_64_in_steps(bytes(found)))
 
-    def of_topic(self, topic: Topic) -> int:
+    def of_topic(self, topic: Topic) -> Steps[int]:
         """The hash of one topic, unsigned."""
-        known = self._known.get(topic.id)
-        if known is not None and known[0] is topic:
-            return known[1]
-        found = xxh3_64(self._topic_bytes(topic))
+        found = yield from xxh3_64_in_steps((yield from self._topic_bytes(topic)))
         self._known[topic.id] = (topic, found)
         return found
 
-    def _topic_bytes(self, topic: Topic) -> bytes:
+    def _topic_bytes(self, topic: Topic) -> Steps[bytes]:
         parts = [_VERSION, _IDS_LITTLE.pack(*_IDS.unpack(topic.id)), _text(topic.name)]
         parts.append(_INT32.pack(len(topic.partitions)))
         brokers = self._image.brokers
-        for index, partition in topic.in_order():
-            racks = sorted(
-                rack
-                for replica in partition.replicas
-                if (broker := brokers.get(replica)) is not None
-                and (rack := broker.rack) is not None
-            )
-            parts.append(_INT32.pack(index))
-            parts += [_INT32.pack(_units(rack)) + _text(rack) for rack in racks]
+        for piece in pieces(topic.in_order()):
+            for index, partition in piece:
+                racks = sorted(
+                    rack
+                    for replica in partition.replicas
+                    if (broker := brokers.get(replica)) is not None
+                    and (rack := broker.rack) is not None
+                )
+                parts.append(_INT32.pack(index))
+                parts += [_INT32.pack(_units(rack)) + _text(rack) for rack in racks]
+            yield len(piece)
         return b"".join(parts)
 
 

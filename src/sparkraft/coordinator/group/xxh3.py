@@ -5,6 +5,8 @@ Specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md. A
 
 import struct
 
+from sparkraft.coordinator.steps import Steps, complete
+
 _M32 = 0xFFFFFFFF
 _M64 = 0xFFFFFFFFFFFFFFFF
 _P32_1, _P32_2, _P32_3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
@@ -37,7 +39,14 @@ def xxh3_64(data: bytes) -> int:
         return _hash_up_to_128(data)
     if size <= _MID_MAX:
         return _hash_up_to_240(data)
-    return _hash_long(data)
+    return complete(_hash_long(data))
+
+
+def xxh3_64_in_steps(data: bytes) -> Steps[int]:
+    """The same; a unit is a stripe of 64 bytes."""
+    if len(data) <= _MID_MAX:
+        return xxh3_64(data)
+    return (yield from _hash_long(data))
 
 
 def _secret(at: int) -> int:
@@ -121,7 +130,7 @@ def _hash_up_to_240(data: bytes) -> int:
     return _avalanche(value & _M64)
 
 
-def _hash_long(data: bytes) -> int:
+def _hash_long(data: bytes) -> Steps[int]:
     size = len(data)
     lanes = [_P32_3, _P64_1, _P64_2, _P64_3, _P64_4, _P32_2, _P64_5, _P32_1]
     secrets = [_STRIPE_WORDS.unpack_from(_SECRET, 8 * at) for at in range(_STRIPES_PER_BLOCK)]
@@ -129,6 +138,7 @@ def _hash_long(data: bytes) -> int:
     for stripe in range((size - 1) // _STRIPE):
         at = stripe % _STRIPES_PER_BLOCK
         if stripe and not at:
+            yield _STRIPES_PER_BLOCK
             _scramble(lanes, scramble)
         _accumulate(lanes, _STRIPE_WORDS.unpack_from(data, stripe * _STRIPE), secrets[at])
     # A scramble follows each full block, also the last one.

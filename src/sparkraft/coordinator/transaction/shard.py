@@ -31,6 +31,7 @@ from sparkraft.coordinator.runtime import (
     MetadataDelta,
     ReplyTo,
 )
+from sparkraft.coordinator.steps import Steps
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.coordinator.transaction import completion, listing, producer_ids
 from sparkraft.coordinator.transaction.config import TransactionConfig
@@ -113,6 +114,13 @@ class TransactionShard:
             self._ongoing[transactional_id] = None
         elif metadata.state.is_prepared:
             self._prepared[transactional_id] = None
+
+    def replay_in_steps(
+        self, offset: Offset, record: TransactionRecord, producer_id: int = NO_PRODUCER_ID
+    ) -> Steps[None]:
+        """The same, as one unit of work."""
+        self.replay(offset, record, producer_id)
+        yield 1
 
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Ignore a marker: no producer writes transactionally to `__transaction_state`."""

@@ -22,7 +22,7 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id
-from sparkraft.server.coordinator.responses import Response, map_response
+from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -39,13 +39,16 @@ def handle(
     if version < _MEMBERS_FROM:
         request.members = [MemberIdentity(member_id=request.member_id)]
     runtime = broker.groups.shard_for(request.group_id)
-    response: Response[LeaveGroupResponse]
-    try:
-        response = runtime.execute_write(lambda shard, now: shard.handle_leave_group(request, now))
-    except KafkaError as error:
+
+    def respond(error: KafkaError) -> LeaveGroupResponse:
         if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-            raise
-        response = _all_unknown(request)  # The group does not exist.
+            raise error
+        return _all_unknown(request)  # The group does not exist.
+
+    response: Response[LeaveGroupResponse] = catch_error(
+        lambda: runtime.execute_write(lambda shard, now: shard.handle_leave_group(request, now)),
+        respond,
+    )
     return response if version >= _MEMBERS_FROM else map_response(response, _flat)
 
 

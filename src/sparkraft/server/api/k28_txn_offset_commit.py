@@ -37,6 +37,9 @@ from sparkraft.server.coordinator.guarded_appends import GuardedAppends
 from sparkraft.server.coordinator.partition_check import CheckKind
 
 if TYPE_CHECKING:
+    from sparkraft.coordinator.group.decision import GroupDecision
+    from sparkraft.coordinator.group.shard import GroupShard
+    from sparkraft.coordinator.runtime import Instant
     from sparkraft.server.broker_services import BrokerServices
 
 _RETRIED_LOADING_FROM = 2
@@ -75,11 +78,14 @@ async def _commit(
     guarded = GuardedAppends(broker.replica_manager, broker.verification, _check_kind(version))
     async with broker.verification.lock_of(request.producer_id):
         await guarded.verify(request.transactional_id, [((GROUP_METADATA_TOPIC, index), producer)])
-        partition = broker.replica_manager.leader(GROUP_METADATA_TOPIC, index)
-        guarded.check(partition, producer, base_sequence=_FIRST_SEQUENCE)
-        response = runtime.execute_write(
-            lambda shard, now: shard.handle_txn_offset_commit(request, topic_ids, now)
-        )
+
+        def write(shard: "GroupShard", now: "Instant") -> "GroupDecision[TxnOffsetCommitResponse]":
+            # The shard may have been busy, but no marker overtakes the records from here on.
+            partition = broker.replica_manager.leader(GROUP_METADATA_TOPIC, index)
+            guarded.check(partition, producer, base_sequence=_FIRST_SEQUENCE)
+            return shard.handle_txn_offset_commit(request, topic_ids, now)
+
+        response = runtime.execute_write(write)
     return await response if isinstance(response, Awaitable) else response
 
 

@@ -2,10 +2,13 @@
 
 Behaviour:
     * With members: NON_EMPTY_GROUP; unknown: GROUP_ID_NOT_FOUND.
-    * The response is sent once the tombstones are committed.
+    * The response is sent once the tombstones are committed. As in Kafka, those of a group
+      with very many offsets are several batches.
 Versions: v2 flexible.    Not done: -
 """
 
+from collections import deque
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
@@ -18,8 +21,8 @@ from sparkraft.protocol.messages.k42_delete_groups import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.item_errors import check_group
-from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
+from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.coordinator.responses import Response, catch_error
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -27,11 +30,23 @@ if TYPE_CHECKING:
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DeleteGroupsRequest
-) -> Response[DeleteGroupsResponse]:
-    """Delete each group once, in its shard."""
-    ids = list(dict.fromkeys(request.groups_names))
-    results = [_delete(broker, context, one) for one in ids]
-    return map_responses(results, lambda found: DeleteGroupsResponse(results=found))
+) -> Steps:
+    """Delete each group once, in its shard; all of them are written before the first response."""
+    waiting: deque[Response[DeletableGroupResult]] = deque()
+    results = []
+    try:
+        for group_id in dict.fromkeys(request.groups_names):
+            waiting.append(_delete(broker, context, group_id))
+            yield 5
+        while waiting:
+            result = waiting.popleft()
+            results.append((yield result) if isinstance(result, Awaitable) else result)
+            yield 1
+    finally:
+        for result in waiting:  # the client is gone
+            if isinstance(result, Coroutine):
+                result.close()
+    return DeleteGroupsResponse(results=results)
 
 
 def _delete(

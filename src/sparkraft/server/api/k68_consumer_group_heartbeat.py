@@ -18,6 +18,7 @@ Behaviour:
 Versions: v1 the client chooses its member id, regular expressions.    Not done: -
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -28,6 +29,7 @@ from sparkraft.coordinator.group.consumer_member import (
     subscription_bytes,
 )
 from sparkraft.coordinator.group.consumer_requests import check_heartbeat
+from sparkraft.coordinator.steps import PIECE_UNITS, pieces
 from sparkraft.metadata.features import GROUP_VERSION
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
@@ -36,9 +38,9 @@ from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each, on_group
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import EncodedArray
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.coordinator.requests import peer_of
-from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -46,13 +48,15 @@ if TYPE_CHECKING:
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Response[ConsumerGroupHeartbeatResponse]:
+) -> Steps:
     """Check the request, then let the group's shard decide."""
     if not broker.image.features.get(GROUP_VERSION) or not broker.groups.serves_consumer_protocol:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    for name in request.subscribed_topic_names or ():
-        if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
-            raise denied(AclResourceType.TOPIC)
+    for piece in pieces(request.subscribed_topic_names or ()):
+        for name in piece:
+            if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
+                raise denied(AclResourceType.TOPIC)
+        yield len(piece) // 4
     assignors = broker.groups.group_config.consumer.assignors
     check_heartbeat(request, context.api_version, assignors)
     _admit(broker, request, Millis(context.received_ms))
@@ -62,9 +66,25 @@ def handle(
     def may_describe(topic: str) -> bool:
         return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, logs=False)
 
-    return runtime.execute_write(
+    deciding = runtime.execute_write(
         lambda shard, now: shard.handle_consumer_heartbeat(request, peer, may_describe, now)
     )
+    response = (yield deciding) if isinstance(deciding, Awaitable) else deciding
+    yield from _encode_assignment(response, context.api_version)
+    return response
+
+
+def _encode_assignment(response: ConsumerGroupHeartbeatResponse, version: int) -> Steps:
+    """A long assignment, in pieces."""
+    assignment = response.assignment
+    if assignment is None or len(assignment.topic_partitions) <= PIECE_UNITS:
+        return
+    topics = EncodedArray(ConsumerGroupHeartbeatResponse, version)
+    for piece in pieces(assignment.topic_partitions):
+        for topic in piece:
+            topics.add(topic)
+        yield len(piece)
+    assignment.topic_partitions = topics.encoded()
 
 
 def _admit(broker: "BrokerServices", request: ConsumerGroupHeartbeatRequest, now: Millis) -> None:

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.coordinator.steps import pieces
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService, HostFactory
 from sparkraft.server.coordinator.member_memory import MemberMemory
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
@@ -33,9 +34,6 @@ MoveLeader: "TypeAlias" = Callable[[str, int, frozenset[str]], Awaitable[None]]
 
 HAND_OVER_MS = 500
 """Between two such requests."""
-
-_TOPICS_AT_ONCE: LoopBound = 1_000
-"""About a millisecond of matching."""
 
 
 class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
@@ -86,16 +84,18 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
 
     def new_spec(self) -> "ShardSpec[GroupShard, GroupRecord]":
         """The core and its messages are imported with the first partition led."""
+        from sparkraft.coordinator.group import records
         from sparkraft.coordinator.group.consumer_regex import ResolveRegexes
         from sparkraft.coordinator.group.decision import HandOver
-        from sparkraft.coordinator.group.records import decode_record, encode_record
         from sparkraft.coordinator.group.shard import GroupShard, as_group_error
 
         return ShardSpec(
             topic=GROUP_METADATA_TOPIC,
             new_shard=lambda _epoch: GroupShard(self.group_config, self._entropy, self.journal),
-            encode=encode_record,
-            decode=decode_record,
+            encode=records.encode_record,
+            encode_in_steps=records.encode_record_in_steps,
+            decode=records.decode_record,
+            decode_in_steps=records.decode_record_in_steps,
             translate_error=as_group_error,
             write_timeout_ms=self._config.number("offsets.commit.timeout.ms"),
             compression=self._config.number("offsets.topic.compression.codec"),
@@ -117,19 +117,22 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
             await asyncio.sleep(HAND_OVER_MS / 1000)
 
     async def _resolve_regexes(self, effect: "ResolveRegexes") -> "MatchingTopics":
-        """Match all topics, some per event-loop iteration."""
+        """Match all topics, in pieces."""
         from sparkraft.coordinator.group.consumer_regex import MatchingTopics, matching
 
+        runtime = self.runtimes.get(self.partition_for(effect.group_id))
+        if runtime is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        turn = runtime.turn()
         image = self._metadata.image
-        names = sorted(image.topics_by_name)
+        names = list(image.topics_by_name)
         found = {}
         for pattern in effect.patterns:
             topics: list[str] = []
-            for at in range(0, len(names), _TOPICS_AT_ONCE):
-                topics += filter(
-                    effect.may_describe, matching(pattern, names[at : at + _TOPICS_AT_ONCE])
-                )
-                await asyncio.sleep(0)
+            for piece in pieces(names):
+                topics += filter(effect.may_describe, matching(pattern, piece))
+                if turn.is_over(len(piece)):
+                    await turn.next()
             found[pattern] = frozenset(topics)
         return MatchingTopics(image.offset, found)
 

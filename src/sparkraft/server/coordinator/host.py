@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.replica_manager import ReplicaManager
+    from sparkraft.server.loop_turns import Turn
 
 
 class ImageSource(Protocol):
@@ -54,6 +55,9 @@ class ShardHost(Protocol):
     def metadata(self) -> ImageSource:
         """Holds the current image."""
 
+    def turn(self) -> "Turn":
+        """For long work on the event loop."""
+
     def append(self, batch: bytes) -> Appended:
         """Append a batch, which is neither on disk nor replicated yet."""
 
@@ -91,6 +95,7 @@ class LedPartition:
         self.clock = replica_manager.clock
         self.metadata = metadata
         self.spawn = spawn
+        self._env = replica_manager.env
         self._replica_manager = replica_manager
         self._topic = topic
         self._index = index
@@ -101,6 +106,9 @@ class LedPartition:
         if partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return partition
+
+    def turn(self) -> "Turn":
+        return self._env.turn(self._env.work_max.partitions)
 
     def append(self, batch: bytes) -> Appended:
         return self._replica_manager.append_to(

@@ -9,13 +9,19 @@ have records that its predecessor never committed, and neither an offset nor a g
 client has seen may be reverted. (Kafka returns generations as soon as they are loaded.)
 
 The shard is called from the event loop only and never awaits; only responses and effects do.
+
+A decision may come in steps, and the records of a large one are encoded and replayed in steps. The
+first piece runs at once, so most decisions are executed without a detour. The others take turns
+with everything else on the loop. Meanwhile nothing else reaches the shard: requests, timers, images
+and results wait, and are executed in their order afterwards (`work_queue`), as Kafka's coordinators
+execute the events of a partition one by one.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
@@ -31,19 +37,27 @@ from sparkraft.coordinator.runtime import (
     ProducerEpoch,
     ReplyTo,
 )
+from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps
 from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.control import parse_end_transaction
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.server.coordinator.host import ShardHost
 from sparkraft.server.coordinator.responses import Response
+from sparkraft.server.coordinator.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from sparkraft.server.loop_turns import Turn
 
 log = logging.getLogger(__name__)
 
 LOAD_STEP_BYTES = 256 * 1024
-"""Bytes read at a time while a log is loaded; at least a batch."""
+"""Bytes read from the log at once."""
 
-LOAD_STEP_RECORDS: LoopBound = 500
-"""Records loaded per event-loop iteration: about 3 ms."""
+SPLIT_BYTES = 256 * 1024
+"""Size of the batches of a decision that is not atomic: well below max.message.bytes."""
+
+WHOLE_VALUE_BYTES_MAX: LoopBound = 4096
+"""Longer values are decoded in steps: some hundred microseconds."""
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
 R = TypeVar("R")
@@ -61,7 +75,9 @@ class ShardSpec(Generic[S, R]):
         topic: the internal topic.
         new_shard: makes a shard without state, for a leader epoch of its partition.
         encode: a record to its key and value.
+        encode_in_steps: the same in pieces; None if no record is long.
         decode: a record of a key and a value; None if its type is unknown.
+        decode_in_steps: the same in pieces; None if no record is long.
         translate_error: of a failed append, to one that clients of this coordinator handle.
         write_timeout_ms: limit for a response to wait for commits.
         compression: codec number of the batches.
@@ -76,6 +92,8 @@ class ShardSpec(Generic[S, R]):
     write_timeout_ms: int
     compression: int
     executors: Mapping[type[Effect], EffectExecutor] = field(default_factory=dict)
+    encode_in_steps: Callable[[R], Steps[tuple[bytes, bytes | None]]] | None = None
+    decode_in_steps: Callable[[bytes, bytes | None], Steps[R | None]] | None = None
 
 
 class ShardRuntime(Generic[S, R]):
@@ -101,6 +119,7 @@ class ShardRuntime(Generic[S, R]):
         """Ends when everything written so far is committed. Use: later responses wait for it."""
         self._progress_at = Millis(0)
         """The last commit, or the first write since everything was committed."""
+        self._queue = WorkQueue(host, self._name)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._loaded = False
@@ -111,6 +130,11 @@ class ShardRuntime(Generic[S, R]):
     def is_serving(self) -> bool:
         """Whether it is loaded and has not resigned."""
         return self._loaded and not self._closed
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether steps are in progress, so that the shard may be between two states."""
+        return self._queue.is_busy
 
     @property
     def shard(self) -> S:
@@ -152,11 +176,16 @@ class ShardRuntime(Generic[S, R]):
     def close(self) -> None:
         """Resign: parked requests fail with NOT_COORDINATOR."""
         self._closed = True
+        self._queue.close()
         if self._timer is not None:
             self._timer.cancel()
         self._shard.unload(self._now())
         self._send_replies()
         self._fail_parked()
+
+    def turn(self) -> "Turn":
+        """For long work on the event loop that reads no state of the shard."""
+        return self._host.turn()
 
     def check_loaded(self) -> None:
         """Raise KafkaError unless the log has been loaded."""
@@ -167,14 +196,32 @@ class ShardRuntime(Generic[S, R]):
 
     # Requests
 
-    def execute_write(self, handle: Callable[[S, Instant], Decision[R, T]]) -> Response[T]:
+    def execute_write(
+        self, handle: Callable[[S, Instant], Deciding[Decision[R, T]]]
+    ) -> Response[T]:
         """Let the shard decide; returns the response once the decision is committed.
 
         Raises:
             KafkaError: rejected by the shard, or the records could not be appended.
         """
+        if self._queue.is_busy:
+            return self._queue.later(lambda: self.execute_write(handle))
+        deciding = self._decide(handle)
+        if _is_long(deciding):
+            started = self._queue.run(self._write_in_steps(deciding))
+            if isinstance(started, asyncio.Future):
+                return self._unparked(started)
+            return self._when_committed(started)
+        decision = cast("Decision[R, T]", deciding)
         try:
-            decision = handle(self._shard, self._now())
+            self._execute(decision)
+        except KafkaError as error:
+            raise self._translated(error) from error
+        return self._when_committed(decision.response)
+
+    def _decide(self, handle: Callable[[S, Instant], T]) -> T:
+        try:
+            return handle(self._shard, self._now())
         except KafkaError as error:
             if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and self._is_overdue:
                 # Kafka's coordinator drops a transition that is not committed in time, and its
@@ -183,20 +230,25 @@ class ShardRuntime(Generic[S, R]):
                 detail = "an earlier write is not committed within the write timeout"
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail) from error
             raise
+
+    def _write_in_steps(self, deciding: Deciding[Decision[R, T]]) -> Steps[T]:
+        decision = yield from _decided(deciding)
         try:
-            self._execute(decision)
+            yield from self._execute_in_steps(decision)
         except KafkaError as error:
             raise self._translated(error) from error
-        return self._when_committed(decision.response)
+        return decision.response
 
     def execute_read(self, read: Callable[[S, Instant], T]) -> Response[T]:
         """Return what `read` finds, once the state that it saw is committed."""
+        if self._queue.is_busy:
+            return self._queue.later(lambda: self.execute_read(read))
         return self._when_committed(read(self._shard, self._now()))
 
     def execute_parked(
         self,
         response_class: type[T],
-        handle: Callable[[S, ReplyTo, Instant], Decision[R, None]],
+        handle: Callable[[S, ReplyTo, Instant], Deciding[Decision[R, None]]],
     ) -> Response[T]:
         """Let the shard decide about a request that it may park, possibly for long.
 
@@ -207,19 +259,49 @@ class ShardRuntime(Generic[S, R]):
         Raises:
             KafkaError: the records could not be appended.
         """
-        del response_class
+        if self._queue.is_busy:
+            return self._queue.later(lambda: self.execute_parked(response_class, handle))
         self._last_reply_to += 1
         reply_to = self._last_reply_to
         parked: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._parked[reply_to] = parked
-        decision = handle(self._shard, reply_to, self._now())
-        try:
-            self._execute(decision)
-        except KafkaError as error:
-            if not parked.done():  # Otherwise the shard has replied already.
-                self._parked.pop(reply_to, None)
-                raise self._translated(error) from error
+        deciding = handle(self._shard, reply_to, self._now())
+        if _is_long(deciding):
+            started = self._queue.run(self._park_in_steps(reply_to, parked, deciding))
+            if isinstance(started, asyncio.Future):
+                return self._parked_after(started, parked)
+        else:
+            try:
+                self._execute(cast("Decision[R, None]", deciding))
+            except KafkaError as error:
+                self._unpark(reply_to, parked, error)
         return self._when_committed(parked.result()) if parked.done() else self._unparked(parked)
+
+    def _park_in_steps(
+        self, reply_to: ReplyTo, parked: "asyncio.Future[T]", deciding: Deciding[Decision[R, None]]
+    ) -> Steps[None]:
+        decision = yield from _decided(deciding)
+        try:
+            yield from self._execute_in_steps(decision)
+        except KafkaError as error:
+            self._unpark(reply_to, parked, error)
+
+    def _unpark(self, reply_to: ReplyTo, parked: "asyncio.Future[Any]", error: KafkaError) -> None:
+        """Raise the error of a request's records, unless the shard has replied already."""
+        if not parked.done():
+            self._parked.pop(reply_to, None)
+            raise self._translated(error) from error
+
+    async def _parked_after(
+        self, started: "asyncio.Future[None]", parked: "asyncio.Future[T]"
+    ) -> T:
+        try:
+            await started
+        except KafkaError:
+            if parked.done():
+                parked.exception()  # the same error, retrieved
+            raise
+        return await self._unparked(parked)
 
     async def _unparked(self, parked: "asyncio.Future[T]") -> T:
         response = self._when_committed(await parked)
@@ -231,17 +313,26 @@ class ShardRuntime(Generic[S, R]):
         Raises:
             KafkaError: NOT_COORDINATOR, or the log rejected the marker.
         """
-        self._check_open()
-        appended = self._host.append(marker)
-        self._shard.replay_end_of_transaction(producer_id, committed=committed)
-        future = self._host.committed(appended)
-        if future is not None:
+
+        def end() -> Response[None]:
+            self._check_open()
+            appended = self._host.append(marker)
+            self._shard.replay_end_of_transaction(producer_id, committed=committed)
+            future = self._host.committed(appended)
+            if future is None:
+                return None
             self._note_uncommitted(future)
-            await self._wait_committed(future, None)
+            return self._wait_committed(future, None)
+
+        response = self._queue.later(end) if self._queue.is_busy else end()
+        if response is not None:
+            await response
 
     def on_image(self, delta: MetadataDelta) -> None:
         """Pass new metadata to the shard; a shard that is loading gets it when it is loaded."""
-        if self.is_serving:
+        if self._queue.is_busy:
+            self._queue.later_event(lambda: self.on_image(delta))
+        elif self.is_serving:
             self._execute_or_log(self._shard.on_image(delta, self._now()))
 
     # Decisions
@@ -261,16 +352,48 @@ class ShardRuntime(Generic[S, R]):
             self._send_replies()
             self._arm_timer()
 
-    def _execute_or_log(self, decision: Decision[R, Any]) -> None:
+    def _execute_in_steps(self, decision: Decision[R, Any]) -> Steps[None]:
+        """The same in pieces, for decisions with many or long records."""
         try:
-            self._execute(decision)
+            if decision.records:
+                yield from self._append_in_steps(decision)
+            elif decision.effects:
+                self._start_after(self._uncommitted, decision)
         except KafkaError as error:
-            log.warning("Failed to append to %s: %s", self._name, error)
+            if decision.append_callback is not None:
+                self._complete_append(decision.append_callback, error.code)
+            raise
+        finally:
+            self._send_replies()
+            self._arm_timer()
+
+    def _execute_or_log(self, deciding: Deciding[Decision[R, Any]]) -> None:
+        """Execute a decision that no client waits for; the queue must not be busy."""
+        if _is_long(deciding):
+            self._queue.run_event(self._execute_or_log_in_steps(deciding))
+            return
+        try:
+            self._execute(cast("Decision[R, Any]", deciding))
+        except KafkaError as error:
+            self._log_failure(error)
+
+    def _execute_or_log_in_steps(self, deciding: Deciding[Decision[R, Any]]) -> Steps[None]:
+        try:
+            decision = yield from _decided(deciding)
+            yield from self._execute_in_steps(decision)
+        except KafkaError as error:
+            self._log_failure(error)
+
+    def _log_failure(self, error: KafkaError) -> None:
+        log.warning("Failed to append to %s: %s", self._name, error)
 
     def _append(self, decision: Decision[R, Any]) -> None:
         self._check_open()
         producer = decision.producer
-        appended = self._host.append(self._batch(decision.records, producer))
+        batch = self._new_batch(producer)
+        for record in decision.records:
+            self._add(batch, *self._spec.encode(record))
+        appended = self._host.append(batch.build())
         if decision.replay:
             producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
             for at, record in enumerate(decision.records):
@@ -278,6 +401,37 @@ class ShardRuntime(Generic[S, R]):
         future = self._host.committed(appended)
         if future is not None:
             self._note_uncommitted(future)
+        self._start_after(future, decision)
+
+    def _append_in_steps(self, decision: Decision[R, Any]) -> Steps[None]:
+        """One batch, or several if the decision is not atomic."""
+        future = None
+        left = decision.records
+        while left:
+            self._check_open()
+            batch = self._new_batch(decision.producer)
+            size = count = 0
+            for record in left:
+                key, value = yield from self._encode_in_steps(record)
+                self._add(batch, key, value)
+                size += len(key) + len(value or b"")
+                count += 1
+                yield 1
+                if size >= SPLIT_BYTES and not decision.is_atomic:
+                    break
+            self._check_open()
+            appended = self._host.append(batch.build())
+            if decision.replay:
+                producer = decision.producer
+                producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+                for at, record in enumerate(left[:count]):
+                    offset = Offset(appended.base_offset + at)
+                    yield from self._shard.replay_in_steps(offset, record, producer_id)
+                    yield 1
+            future = self._host.committed(appended)
+            if future is not None:
+                self._note_uncommitted(future)
+            left = left[count:]
         self._start_after(future, decision)
 
     def _note_uncommitted(self, future: "asyncio.Future[None] | None") -> None:
@@ -307,6 +461,9 @@ class ShardRuntime(Generic[S, R]):
             self._uncommitted = None
         if self._closed or (decision.append_callback is None and not decision.effects):
             return
+        if self._queue.is_busy:
+            self._queue.later_event(lambda: self._on_committed_later(future, decision))
+            return
         self._on_committed(decision, _error_of(future))
         self._send_replies()
         self._arm_timer()
@@ -319,7 +476,11 @@ class ShardRuntime(Generic[S, R]):
                 self._host.spawn(self._execute_effect(effect), f"{effect} of {self._name}"[:200])
 
     def _complete_append(self, callback: AppendCallback, error: ErrorCode | None) -> None:
-        self._execute_or_log(self._shard.on_append_completed(callback, error, self._now()))
+        """Execute the decision at once: it may be part of steps."""
+        try:
+            self._execute(self._shard.on_append_completed(callback, error, self._now()))
+        except KafkaError as failure:
+            self._log_failure(failure)
 
     async def _execute_effect(self, effect: Effect) -> None:
         """Execute one effect and return its result to the shard, unless it has been closed."""
@@ -328,26 +489,32 @@ class ShardRuntime(Generic[S, R]):
             result = await self._spec.executors[type(effect)](effect)
         except KafkaError as error:
             result = error
-        if not self._closed:
+        self._on_effect(effect, result)
+
+    def _on_effect(self, effect: Effect, result: Any) -> None:
+        if self._queue.is_busy:
+            self._queue.later_event(lambda: self._on_effect(effect, result))
+        elif not self._closed:
             self._execute_or_log(self._shard.on_effect_completed(effect, result, self._now()))
 
-    def _batch(self, records: tuple[R, ...], producer: ProducerEpoch | None) -> bytes:
+    def _new_batch(self, producer: ProducerEpoch | None) -> BatchBuilder:
         if producer is None:
-            batch = BatchBuilder(codec=self._spec.compression)
-        else:
-            batch = BatchBuilder(
-                codec=self._spec.compression,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                base_sequence=0,
-                transactional=True,
-            )
-        now_ms = self._clock.wall_ms()
-        encode = self._spec.encode
-        for record in records:
-            key, value = encode(record)
-            batch.append(now_ms, key, value)
-        return batch.build()
+            return BatchBuilder(codec=self._spec.compression)
+        return BatchBuilder(
+            codec=self._spec.compression,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+
+    def _add(self, batch: BatchBuilder, key: bytes, value: bytes | None) -> None:
+        batch.append(self._clock.wall_ms(), key, value)
+
+    def _encode_in_steps(self, record: R) -> Steps[tuple[bytes, bytes | None]]:
+        if self._spec.encode_in_steps is None:
+            return self._spec.encode(record)
+        return (yield from self._spec.encode_in_steps(record))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -410,11 +577,17 @@ class ShardRuntime(Generic[S, R]):
         loop.call_soon(loop.call_soon, self._fire)
 
     def _fire(self) -> None:
-        self._timer = self._timer_at = None
-        if self._closed:
+        if self._queue.is_busy:
+            self._queue.later_event(self._fire)
             return
-        for decision in self._shard.on_timers(self._now()):
-            self._execute_or_log(decision)
+        self._timer = self._timer_at = None
+        if not self._closed:
+            self._queue.run_event(self._fire_in_steps())
+
+    def _fire_in_steps(self) -> Steps[None]:
+        for deciding in self._shard.on_timers(self._now()):
+            yield from self._execute_or_log_in_steps(deciding)
+            yield 1
         self._arm_timer()
 
     def _now(self) -> Instant:
@@ -425,22 +598,21 @@ class ShardRuntime(Generic[S, R]):
     async def _replay_log(self) -> int:
         """Replay the whole log, committed or not; returns its end."""
         at, end = self._host.log_range()
+        turn = self._host.turn()
         while at < end and not self._closed:
             batches = self._host.read(at, end=end, max_bytes=LOAD_STEP_BYTES)
             if not batches:
                 break
-            loaded = 0
             for header, batch in iter_batches(batches):
-                for _ in self._replay_batch(header, batch):
-                    loaded += 1
-                    if not loaded % LOAD_STEP_RECORDS:
-                        await asyncio.sleep(0)
+                for units in self._replay_batch(header, batch):
+                    if turn.is_over(units):
+                        await turn.next()
+                        self._check_open()
                 at = header.next_offset
-            await asyncio.sleep(0)
         return int(end)
 
-    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
-        """Replay a batch's records one by one; yields after each."""
+    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Steps[None]:
+        yield 1
         if header.is_control:
             end = parse_end_transaction(batch)
             if end is not None:
@@ -449,14 +621,30 @@ class ShardRuntime(Generic[S, R]):
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in decode_records(batch):
-            yield
             if record.key is None:
                 continue
-            decoded = self._spec.decode(record.key, record.value)
+            decoded = yield from self._decode_in_steps(record.key, record.value)
             if decoded is None:
                 log.warning("Skipped a record of unknown type in %s", self._name)
                 continue
-            self._shard.replay(Offset(record.offset), decoded, producer_id)
+            offset = Offset(record.offset)
+            yield from self._shard.replay_in_steps(offset, decoded, producer_id)
+            yield 2
+
+    def _decode_in_steps(self, key: bytes, value: bytes | None) -> Steps[R | None]:
+        decode = self._spec.decode_in_steps
+        if decode is None or len(value or b"") <= WHOLE_VALUE_BYTES_MAX:
+            return self._spec.decode(key, value)
+        return (yield from decode(key, value))
+
+
+def _is_long(deciding: Deciding[Decision[R, T]]) -> bool:
+    """Whether a decision comes in steps, or takes steps to execute."""
+    return not isinstance(deciding, Decision) or len(deciding.records) > PIECE_UNITS
+
+
+def _decided(deciding: Deciding[Decision[R, T]]) -> Steps[Decision[R, T]]:
+    return deciding if isinstance(deciding, Decision) else (yield from deciding)
 
 
 def _error_of(future: "asyncio.Future[None]") -> ErrorCode | None:

@@ -95,10 +95,26 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
         from sparkraft.coordinator.transaction.decision import ProducerIdNeeded
 
         runtime = self.shard_for(transactional_id)
+        waits = runtime.is_busy
         try:
-            return runtime.execute_write(lambda shard, now: handle(shard, None, now))
+            response = runtime.execute_write(lambda shard, now: handle(shard, None, now))
         except ProducerIdNeeded:
             return self._execute_with_producer_id(transactional_id, handle)
+        return self._executed_later(transactional_id, handle, response) if waits else response
+
+    async def _executed_later(
+        self,
+        transactional_id: str,
+        handle: "Callable[[TransactionShard, int | None, Instant], TransactionDecision[T]]",
+        response: Response[T],
+    ) -> T:
+        """The response of a call that waited for the shard."""
+        from sparkraft.coordinator.transaction.decision import ProducerIdNeeded
+
+        try:
+            return await response if isinstance(response, Awaitable) else response
+        except ProducerIdNeeded:
+            return await self._execute_with_producer_id(transactional_id, handle)
 
     async def _execute_with_producer_id(
         self,

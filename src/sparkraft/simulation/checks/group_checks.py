@@ -417,7 +417,7 @@ class GroupChecks:
         if node is None or node.broker is None:
             return
         runtime = node.broker.groups.runtimes.get(index)
-        if runtime is None or not runtime.is_serving:
+        if runtime is None or not runtime.is_serving or runtime.is_busy:
             return
         for group_id, view in self._replayed(index, log.batches).items():
             known = runtime.shard._groups.consumer(group_id)  # noqa: SLF001 (a checker)
