@@ -589,3 +589,20 @@ def test_values_of_every_record_survive_a_round_trip() -> None:
     world = ConsumerWorld(t=2)
     world.converge(Client("a", instance_id="i"), Client("b"))
     assert all(decode_record(key, value) is not None for key, value in world.log)
+
+
+def test_groups_are_counted_once_a_minute() -> None:
+    """GroupMetadataManager.updateGroupSizeCounter."""
+    world = ConsumerWorld(t=2)
+    a = Client("a")
+    world.converge(a)
+    assert world.commit(a, 0) is ErrorCode.NONE
+    for _ in range(4):
+        assert not world.shard.counts
+        world.pass_time(15_000)
+        world.beat(a)
+    assert world.shard.counts == {("consumer", "Stable"): 1}
+    assert world.shard.offset_count == 1
+    world.leave(a)
+    world.pass_time(60_000)
+    assert world.shard.counts == {("consumer", "Empty"): 1}

@@ -93,6 +93,7 @@ def test_an_id_takes_little_memory_and_many_expire_in_small_steps(count: int) ->
     tracemalloc.stop()
     assert used / SAMPLE <= BYTES_MAX
     load(shard, count, first=SAMPLE)
+    assert shard.counts == {TransactionState.COMPLETE_COMMIT: count}
     shard.loaded(EMPTY_IMAGE, at(0))
     now_ms, steps, steps_max = 0, 0, count // EXPIRED_PER_STEP
     last_ms = day_ms + count + config.expiry_interval_ms + steps_max * EXPIRY_PAUSE_MS
@@ -109,6 +110,7 @@ def test_an_id_takes_little_memory_and_many_expire_in_small_steps(count: int) ->
             if decision.append_callback is not None:
                 shard.on_append_completed(decision.append_callback, None, at(now_ms))
     assert shard.transactional_ids() == []
+    assert shard.counts.total() == 0
 
 
 def test_many_ids_are_listed_in_slices(tmp_path):

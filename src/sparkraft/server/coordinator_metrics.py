@@ -29,14 +29,11 @@ if TYPE_CHECKING:
     from sparkraft.server.status import BrokerStatus
 
 GROUPS_MAX = 5_000
-"""A broker with more groups exports only their number: the state of a consumer group depends on
-each of its members."""
+"""With more groups their states are those of the last minute: the state of a consumer group depends
+on each of its members."""
 
 OFFSETS_MAX = 2_000
 """A broker with more committed offsets exports none of them, only their number."""
-
-IDS_MAX = 20_000
-"""A broker with more transactional ids exports only their number."""
 
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager_"
 _COORDINATOR = "kafka_server_group_coordinator_metrics_"
@@ -63,34 +60,44 @@ def coordinator_metrics(broker: BrokerStatus) -> Iterator[Metric]:
     yield gauge(f"{_MANAGER}numgroups", "Groups that this broker coordinates", count)
     offsets = sum(shard.offsets.count for shard in shards)
     yield gauge(f"{_MANAGER}numoffsets", "Committed offsets of these groups", offsets)
-    if count <= GROUPS_MAX:
-        groups = [group for shard in shards for group in shard.groups.values()]
-        yield from _groups_by_state(groups)
-        if count <= OFFSETS_MAX:
-            yield from _members(groups)
+    yield from _groups_by_state(_states(shards, count))
+    if count <= OFFSETS_MAX:
+        yield from _members([group for shard in shards for group in shard.groups.values()])
     if offsets <= OFFSETS_MAX:
         yield from _offsets_of(broker, shards)
     yield from _transactions(broker)
 
 
-def _groups_by_state(groups: list[Group]) -> Iterator[Metric]:
-    classic: Counter[GroupState] = Counter()
-    consumer: Counter[str] = Counter()
-    for group in groups:
-        if isinstance(group, ClassicGroup):
-            classic[group.state] += 1
-        elif isinstance(group, ConsumerGroup):
-            consumer[group.state.value.lower()] += 1
+def _states(shards: list[GroupShard], count: int) -> Counter[tuple[str, str]]:
+    """Groups by (protocol, state)."""
+    states: Counter[tuple[str, str]] = Counter()
+    for shard in shards:
+        if count > GROUPS_MAX:
+            states.update(shard.counts)
+            continue
+        for group in shard.groups.values():
+            if isinstance(group, ClassicGroup):
+                states["classic", group.state.value] += 1
+            elif isinstance(group, ConsumerGroup):
+                states["consumer", group.state.value] += 1
+    return states
+
+
+def _groups_by_state(states: Counter[tuple[str, str]]) -> Iterator[Metric]:
     for state, name in _STATES.items():
         about = f"Classic groups in the state {state.value}"
-        yield gauge(_MANAGER + name, about, classic[state])
-    counts = {"classic": classic.total(), "consumer": consumer.total()}
-    for protocol, count in counts.items():
+        yield gauge(_MANAGER + name, about, states["classic", state.value])
+    for protocol in ("classic", "consumer"):
         about = f"Groups of the {protocol} protocol"
+        count = sum(states[one] for one in states if one[0] == protocol)
         yield gauge(f"{_COORDINATOR}protocol_{protocol}_group_count", about, count)
-    for name in ("empty", "assigning", "reconciling", "stable", "dead"):
-        about = f"Consumer groups (KIP-848) in the state {name.capitalize()}"
-        yield gauge(f"{_COORDINATOR}state_{name}_consumer_group_count", about, consumer[name])
+    for name in ("Empty", "Assigning", "Reconciling", "Stable", "Dead"):
+        about = f"Consumer groups (KIP-848) in the state {name}"
+        yield gauge(
+            f"{_COORDINATOR}state_{name.lower()}_consumer_group_count",
+            about,
+            states["consumer", name],
+        )
 
 
 def _members(groups: list[Group]) -> Iterator[Metric]:
@@ -139,11 +146,11 @@ def _transactions(broker: BrokerStatus) -> Iterator[Metric]:
     about = "Transactional ids that this broker coordinates"
     yield gauge("sparkraft_transactional_ids", about, count)
     states: Counter[TransactionState] = Counter()
-    if count <= IDS_MAX:
-        states.update(known.state for shard in shards for known in shard.known.values())
+    for shard in shards:
+        states.update(shard.counts)
     yield gauges(
         "sparkraft_transactional_ids_in_state",
-        "Transactional ids by state; none above 20,000 ids",
+        "Transactional ids by state",
         ("state",),
         (((state.label,), each) for state, each in sorted(states.items(), key=_by_number)),
     )

@@ -11,6 +11,7 @@ Invariants:
 Not here: the partition of a group, and waiting for commits (`server.coordinator`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
@@ -101,7 +102,11 @@ from sparkraft.protocol.messages.k69_consumer_group_describe import (
 RECORDS_MAX = 10_000
 """An expiry run ends with the group that reaches it; the rest expires in the next run."""
 
+COUNT_INTERVAL_MS = 60_000
+"""Groups are counted by type and state once a minute, as in Kafka (updateGroupSizeCounter)."""
+
 _EXPIRY: TimerKey = ("expiry",)
+_COUNT: TimerKey = ("count",)
 
 
 class GroupShard:
@@ -109,6 +114,8 @@ class GroupShard:
 
     Attributes:
         journal: the recent decisions, with their reasons.
+        counts: groups by (type, state) as ListGroups names them, at the last count.
+        offset_count: committed offsets then.
     """
 
     def __init__(
@@ -119,6 +126,8 @@ class GroupShard:
         self._timers = Timers()
         self._groups = Groups()
         self._offsets = OffsetStore()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.offset_count = 0
         self.journal = Journal(config.journal_entries_max) if journal is None else journal
         self._rebalancer = Rebalancer(config, self._timers, self.journal)
         self._classic = ClassicProtocol(config, entropy, self._rebalancer, self._groups)
@@ -219,6 +228,7 @@ class GroupShard:
         self._classic.loaded(now)
         self._consumer.loaded(image, now)
         self._schedule_expiry(now)
+        self._timers.schedule(_COUNT, Millis(now.mono_ms + COUNT_INTERVAL_MS))
         foreign = sorted(group.group_id for group in self._groups.all_foreign())
         if not foreign:
             return NOTHING
@@ -300,6 +310,11 @@ class GroupShard:
         if key == _EXPIRY:
             self._schedule_expiry(now)
             return self._expire(now)
+        if key == _COUNT:
+            return self._count(now)
+        return self._on_group_timer(key, now)
+
+    def _on_group_timer(self, key: TimerKey, now: Instant) -> Deciding[GroupDecision[None]]:
         consumer = self._groups.consumer(key[1])
         if consumer is not None:
             return self._consumer.on_timer(consumer, key, now)
@@ -319,6 +334,19 @@ class GroupShard:
     def _schedule_expiry(self, now: Instant) -> None:
         interval_ms = self._config.offsets_retention_check_interval_ms
         self._timers.schedule(_EXPIRY, Millis(now.mono_ms + interval_ms))
+
+    def _count(self, now: Instant) -> Steps[GroupDecision[None]]:
+        """Count the groups and offsets, for metrics."""
+        counts: Counter[tuple[str, str]] = Counter()
+        offsets = 0
+        for group in list(self._groups.values()):
+            listed = group.listed(now)
+            counts[listed.group_type, listed.group_state] += 1
+            offsets += len(self._offsets.committed(group.group_id))
+            yield 1
+        self.counts, self.offset_count = counts, offsets
+        self._timers.schedule(_COUNT, Millis(now.mono_ms + COUNT_INTERVAL_MS))
+        return NOTHING
 
     def _expire(self, now: Instant) -> Steps[GroupDecision[None]]:
         """Delete expired offsets, and groups without members and offsets."""

@@ -15,6 +15,7 @@ Invariants:
 Not here: writing markers and waiting for commits (`server.coordinator`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, assert_never
@@ -92,6 +93,8 @@ class TransactionShard:
         """Ids whose markers are being written."""
         self._pending: dict[str, TransitionAppended | IdsExpired] = {}
         """Transitions that are appended, but not committed."""
+        self.counts: Counter[TransactionState] = Counter()
+        """Ids in each state."""
         self._transaction_version = 0
         self._to_check: dict[TimerKey, Iterator[str]] = {}
         """Ids that a running search for timeouts or expiry has not reached yet."""
@@ -106,10 +109,14 @@ class TransactionShard:
         transactional_id, metadata = record.transactional_id, record.metadata
         self._ongoing.pop(transactional_id, None)
         self._prepared.pop(transactional_id, None)
+        known = self._known.get(transactional_id)
+        if known is not None:
+            self.counts[known.state] -= 1
         if metadata is None:
             self._known.pop(transactional_id, None)
             return
         self._known[transactional_id] = metadata
+        self.counts[metadata.state] += 1
         if metadata.state is TransactionState.ONGOING:
             self._ongoing[transactional_id] = None
         elif metadata.state.is_prepared:
