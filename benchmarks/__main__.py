@@ -16,6 +16,7 @@ SUITES = (
     "benchmarks.bench_transactions",
     "benchmarks.bench_groups",
     "benchmarks.bench_console",
+    "benchmarks.bench_ids",
     "benchmarks.bench_spark_source",
 )
 

@@ -1,19 +1,20 @@
-"""Consumer groups on one node of ours and one of Apache Kafka: hand-overs and their cost.
+"""Consumer groups on one node of ours and one of Apache Kafka: hand-overs, deaths and their cost.
 
 Members are our client's memberships without fetches, all in this process, so that what is measured
 is the coordinator. The two nodes are measured one after the other.
 
-    ./bench groups --only handover      one part: handover, commits
+    ./bench groups --only handover      one part: handover, death, topics, commits
     ./bench groups --members 10         fewer members (default 10 and 100)
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.bench_beside_kafka import BenchKafka
 from benchmarks.measure import cpu_seconds, rss_mib
@@ -36,7 +37,13 @@ GROUPS = 300
 COMMIT_SECONDS = 10
 POLL_SECONDS = 0.02
 SETTLE_SECONDS_MAX = 300
+SESSION_MS = 6_000
+"""Of both protocols where a member dies: the least that Kafka allows classic members by default."""
+
+MANY_TOPICS = 1_000
+JOINS = 20
 MEMORY_GOAL = 1 / 8
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,11 @@ class Member:
     def __init__(self, bootstrap: str, group_id: str, protocol: str) -> None:
         self.cluster = Cluster(bootstrap)
         settings = GroupSettings(
-            group_id=group_id, protocol=protocol, assignors=("range",), heartbeat_interval_ms=1_000
+            group_id=group_id,
+            protocol=protocol,
+            assignors=("range",),
+            heartbeat_interval_ms=1_000,
+            session_timeout_ms=SESSION_MS,
         )
         subscription = Subscription(topics=frozenset({TOPIC}))
         self.membership: Membership | ConsumerMembership = (
@@ -80,6 +91,15 @@ class Member:
             else:
                 await self.membership.ensure_active()
             await asyncio.sleep(POLL_SECONDS)
+
+    async def die(self) -> None:
+        """Close without leaving, as a process that is killed."""
+        membership = self.membership
+        if isinstance(membership, ConsumerMembership):
+            await membership._stop()  # noqa: SLF001 (`leave` would tell the group)
+        else:
+            await membership._stop_heartbeats()  # noqa: SLF001
+        await self.cluster.close()
 
     async def leave(self) -> None:
         """Leave the group and close."""
@@ -107,6 +127,12 @@ class Crowd:
         member, task = self._members.pop()
         task.cancel()
         await member.leave()
+
+    async def kill(self) -> None:
+        """Let the last one die."""
+        member, task = self._members.pop()
+        task.cancel()
+        await member.die()
 
     async def settle(self) -> float:
         """Seconds until the members own each partition once."""
@@ -141,10 +167,54 @@ async def _handover(node: NodeProcess, members: int, protocol: str) -> Handover:
     return Handover(join=join, leave=leave, cpu=cpu)
 
 
+async def _death(node: NodeProcess, members: int, protocol: str) -> float:
+    """Seconds from a member's death until the others own all partitions."""
+    crowd = Crowd(node, f"mortal-{members}-{protocol}", protocol)
+    for _ in range(members):
+        crowd.add()
+    await crowd.settle()
+    await asyncio.sleep(SESSION_MS / 2000)  # heartbeats of all are on their way
+    begun = time.perf_counter()
+    await crowd.kill()
+    await crowd.settle()
+    took = time.perf_counter() - begun
+    for _ in range(members - 1):
+        await crowd.remove()
+    return took
+
+
+async def _join_times(node: NodeProcess) -> list[float]:
+    """Milliseconds from the first heartbeat of a member with many topics to its assignment."""
+    names = [f"many-{number:04d}" for number in range(MANY_TOPICS)]
+    async with Cluster(node.bootstrap) as cluster:
+        for first in range(0, MANY_TOPICS, 100):
+            topics = [NewTopic(name=name, partitions=1) for name in names[first : first + 100]]
+            await Admin(cluster).create_topics(topics)
+        await Groups(cluster).commit("group-0", {(TOPIC, 0): Committed(offset=0)})
+    subscription = Subscription(topics=frozenset(names))
+    return [await _join_time(node, f"many-{number}", subscription) for number in range(JOINS)]
+
+
+async def _join_time(node: NodeProcess, group_id: str, subscription: Subscription) -> float:
+    async with Cluster(node.bootstrap) as cluster:
+        settings = GroupSettings(group_id=group_id, protocol=CONSUMER)
+        membership = ConsumerMembership(cluster, settings, lambda: subscription, lambda: None)
+        await cluster.refresh()
+        begun = time.perf_counter()
+        while True:
+            if len(await membership.ensure_active() or ()) == MANY_TOPICS:
+                took = (time.perf_counter() - begun) * 1000
+                await membership.leave()
+                return took
+            await asyncio.sleep(POLL_SECONDS / 10)
+
+
 @contextmanager
-def node_of(kind: str, folder: Path, jars: Path) -> Iterator[NodeProcess]:
+def node_of(
+    kind: str, folder: Path, jars: Path, more: Mapping[str, str] = EMPTY
+) -> Iterator[NodeProcess]:
     """A running node with the shared topic."""
-    overrides = {"offsets.topic.num.partitions": "50"}
+    overrides = {"offsets.topic.num.partitions": "50", **more}
     node: NodeProcess = (
         BenchKafka(folder / kind, overrides=overrides, jars=jars)
         if kind == "kafka"
@@ -194,6 +264,51 @@ def handover(folder: Path, jars: Path, options: Options) -> list[Row]:
     return rows
 
 
+SHORT_SESSIONS = {
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+"""The coordinator's for KIP-848 members; classic ones choose their own."""
+
+
+def death(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """A member dies in groups of both protocols."""
+    cells = [(members, protocol) for members in options.members for protocol in (CLASSIC, CONSUMER)]
+    found: dict[str, list[float]] = {}
+    for kind in ("sparkraft", "kafka"):
+        with node_of(kind, folder, jars, SHORT_SESSIONS) as node:
+            found[kind] = []
+            for members, protocol in cells:
+                progress(f"{kind}: a death among {members} members, {protocol}")
+                found[kind].append(asyncio.run(_death(node, members, protocol)))
+    return [
+        Row(f"a member dies, its session lasts {SESSION_MS // 1000} s: {members} members, "
+            f"{PARTITIONS} partitions, {protocol}", f"{ours:.2f} s", f"{kafka:.2f} s",
+            ours / kafka, at_most=1.1)
+        for (members, protocol), ours, kafka in zip(
+            cells, found["sparkraft"], found["kafka"], strict=True
+        )
+    ]  # fmt: skip
+
+
+def topics(folder: Path, jars: Path, _: Options) -> list[Row]:
+    """A KIP-848 member joins with many topics."""
+    found: dict[str, list[float]] = {}
+    for kind in ("sparkraft", "kafka"):
+        with node_of(kind, folder, jars) as node:
+            progress(f"{kind}: joins with {MANY_TOPICS} topics")
+            found[kind] = sorted(asyncio.run(_join_times(node)))
+    ours, kafka = (found[kind][JOINS // 2] for kind in ("sparkraft", "kafka"))
+    what = f"a KIP-848 member joins with {MANY_TOPICS} topics, until it has its assignment"
+    return [
+        Row(f"{what}: median of {JOINS}", f"{ours:.0f} ms", f"{kafka:.0f} ms", ours / kafka),
+        Row(f"{what}: longest", f"{found['sparkraft'][-1]:.0f} ms", f"{found['kafka'][-1]:.0f} ms",
+            None),
+    ]  # fmt: skip
+
+
 async def _commit_each_second(node: NodeProcess) -> tuple[float, float]:
     """Mean time of a commit in ms, and the node's CPU seconds a second."""
     assert node.process is not None
@@ -234,7 +349,7 @@ def commits(folder: Path, jars: Path, _: Options) -> list[Row]:
     ]
 
 
-PARTS = {"handover": handover, "commits": commits}
+PARTS = {"handover": handover, "death": death, "topics": topics, "commits": commits}
 
 
 def main() -> int:

@@ -4,7 +4,8 @@
     ./bench loop bounds          the cost of one piece of work at each bound of LOOP_WORK_MAX
     ./bench loop ROW...          these rows: segments, topics, zstd, gzip, lz4, validation,
                                  append-time, cleaner; of `loop_api_rows`: sessions, metadata,
-                                 configs, offsets, groups, unknown, lists; of `loop_more_rows`:
+                                 configs, offsets, groups, unknown, lists; of `loop_group_rows`:
+                                 members, wide, pattern, many-groups; of `loop_more_rows`:
                                  regex, bombs, cold, producers, own, scrapes
 
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
@@ -32,6 +33,7 @@ from benchmarks.bench_beside_kafka import BenchKafka
 from benchmarks.bench_node import ask, create_topic, produce_frames
 from benchmarks.loop_api_rows import API_ROWS, Measured
 from benchmarks.loop_bounds import bounds
+from benchmarks.loop_group_rows import GROUP_ROWS
 from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
@@ -253,6 +255,7 @@ ROWS: dict[str, tuple[Load, int]] = {
     "append-time": (produce_row(message_timestamp_type="LogAppendTime"), ROUNDS),
     "cleaner": (cleaner_row, 1),
     **{name: (beside(load), 1) for name, load in API_ROWS.items()},
+    **{name: (beside(load), 1) for name, load in GROUP_ROWS.items()},
     **{name: (beside(load), 1) for name, load in MORE_ROWS.items()},
 }
 """Name → load, rounds."""
