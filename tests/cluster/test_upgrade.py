@@ -2,24 +2,26 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sparkraft.base.errors import KafkaError
 from sparkraft.cli import main as cli
-from sparkraft.client.admin import Admin
-from sparkraft.client.quorum_admin import witnesses
-from sparkraft.client.values import Features
 from sparkraft.simulation.workload.history import History, acknowledged, check
 from tests.cluster.conftest import STEADY
-from tests.support.clusters import Cluster, KafkaMember, Member, SparkraftMember
+from tests.cluster.upgraded_cluster import (
+    CURRENT_SOURCE,
+    ClusterOfSources,
+    Earlier,
+    UpgradedCluster,
+)
+from tests.support.clusters import Cluster, Member
 from tests.support.groups import commit, committed
 from tests.support.ports import cluster_port, wait_until
 from tests.support.record_clients import (
@@ -30,134 +32,30 @@ from tests.support.record_clients import (
     close,
     read_everything,
 )
-from tests.support.revisions import ROOT, MissingRevisionError, source_of
 
 pytestmark = pytest.mark.real_clients
 
-EARLIER = "26b93b9aecc0aac7f8553c5a5977fd3c20852ec7"
-LOGGED_BY_EARLIER = "These keys are Kafka's, and have no effect here yet"
-"""Only that commit words it like this; it logs it whenever it starts."""
-
-CURRENT_SOURCE = ROOT / "src"
+EARLIER = Earlier(
+    "26b93b9aecc0aac7f8553c5a5977fd3c20852ec7",
+    release="4.1",
+    logs="These keys are Kafka's, and have no effect here yet",
+)
 TOPIC = "orders"
 OFFSETS_TOPIC = "__consumer_offsets"
 PARTITIONS = 3
 RATE = 200
-EARLIER_RELEASE, EARLIER_LEVEL = "4.1", 27
+EARLIER_LEVEL = 27
+OLDER_RELEASE = "4.2"
 NEWER_RELEASE, NEWER_LEVEL = "4.3", 30
+REFUSED_BY_LOG = "metadata.version at level 30; this node knows 7 to 29"
+REFUSED_BY_CONTROLLER = "finalized at a level that this node does not support"
 IDLE_GROUP = "idle"
 IDLE_OFFSETS = {0: 3, 1: 5, 2: 7}
-SETTINGS = {
-    **STEADY,
-    "min.insync.replicas": "2",
-    "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
-    # Nodes load what the other source has written as a snapshot.
-    "metadata.log.max.record.bytes.between.snapshots": "1000",
-}
 
 
 @pytest.fixture
 def earlier_source() -> Path:
-    try:
-        return source_of(EARLIER)
-    except MissingRevisionError as error:
-        pytest.skip(str(error))
-
-
-class MemberOfSource(SparkraftMember):
-    """A node that runs any source."""
-
-    source = CURRENT_SOURCE
-    printed_before = 0
-    """Characters that earlier runs of it printed."""
-
-    def format_command(self) -> list[str]:
-        return ["env", f"PYTHONPATH={self.source}", *super().format_command()]
-
-    def start_command(self) -> list[str]:
-        return ["env", f"PYTHONPATH={self.source}", *super().start_command()]
-
-    def launch(self) -> None:
-        if self.output_path.exists():
-            self.printed_before = len(self.output_path.read_text())
-        super().launch()
-
-    def assert_runs(self) -> None:
-        """The process was given this source, and it is what it loaded."""
-        assert self.process is not None
-        variables = Path(f"/proc/{self.process.pid}/environ").read_bytes().split(b"\0")
-        assert f"PYTHONPATH={self.source}".encode() in variables
-        printed = self.output_path.read_text()[self.printed_before :]
-        assert (LOGGED_BY_EARLIER in printed) == (self.source != CURRENT_SOURCE), printed
-
-
-class UpgradedCluster(Cluster):
-    """Three nodes of an earlier source, with the feature levels of an earlier release."""
-
-    kinds: ClassVar = {"sparkraft": MemberOfSource, "kafka": KafkaMember}
-
-    def __init__(self, directory: Path, source: Path) -> None:
-        super().__init__(directory, [Member(n) for n in (1, 2, 3)], overrides=SETTINGS)
-        for node in self.nodes:
-            self.node(node).source = source
-
-    def node(self, node_id: int) -> MemberOfSource:
-        node = self.nodes[node_id]
-        assert isinstance(node, MemberOfSource)
-        return node
-
-    def _format_as(self, member: Member) -> list[str]:
-        return [*super()._format_as(member), "--release-version", EARLIER_RELEASE]
-
-    def restart(self, node_id: int, source: Path) -> None:
-        """Stop a node, and start it with this source; what it knew before is kept."""
-        self.until_in_sync()
-        node = self.node(node_id)
-        wait_until(lambda: self.snapshots(node_id), "it has a snapshot to load")
-        self.stop(node_id)
-        identity = (node.log_dir / "meta.properties").read_bytes()
-        journal = node.log_dir / "sparkraft-elections.jsonl"
-        elections = [json.loads(line) for line in journal.read_text().splitlines()]
-        assert elections
-        node.source = source
-        self.start([node_id])
-        node.assert_runs()
-        assert (node.log_dir / "meta.properties").read_bytes() == identity
-        kept = self.elections_of(node_id)
-        assert kept[: len(elections)] == [(e["at"], e["kind"], e["epoch"]) for e in elections]
-
-    def until_in_sync(self) -> None:
-        """Return once every replica of every partition is in sync."""
-
-        async def work(admin: Admin) -> bool:
-            topics = await admin.describe_topics([TOPIC, OFFSETS_TOPIC])
-            return all(
-                not isinstance(info, KafkaError)
-                and all(len(partition.isr) == 3 for partition in info.partitions.values())
-                for info in topics.values()
-            )
-
-        wait_until(lambda: self.ask(work), "all replicas are in sync")
-
-    def elections_of(self, node_id: int) -> list[tuple[int, str, int]]:
-        """Time, kind and epoch of all that the node has recorded of elections."""
-
-        async def work(admin: Admin) -> list[tuple[int, str, int]]:
-            seen, _ = await witnesses(admin.cluster)
-            (found,) = (witness for witness in seen if witness.node_id == node_id)
-            return [(entry.at_ms, entry.kind, entry.epoch) for entry in found.entries]
-
-        return self.ask(work)
-
-    def features(self, node_id: int) -> Features:
-        """Feature levels, as one node tells them."""
-        return self.ask(lambda admin: admin.describe_features(node_id))
-
-    def snapshots(self, node_id: int) -> list[Path]:
-        """The node's snapshots of the metadata, oldest first; not the one it was formatted with."""
-        found = (self.node(node_id).log_dir / "__cluster_metadata-0").glob("*.checkpoint")
-        return sorted(path for path in found if int(path.name.partition("-")[0]))
+    return EARLIER.source()
 
 
 class Load:
@@ -237,10 +135,10 @@ class Load:
         return acknowledged(history)
 
 
-def test_nodes_are_upgraded_one_by_one_and_one_goes_back(tmp_path, earlier_source, capsys):
-    with UpgradedCluster(tmp_path, earlier_source) as cluster:
+def test_nodes_are_upgraded_one_by_one_and_one_goes_back(tmp_path, capsys):
+    with UpgradedCluster(tmp_path, EARLIER, topics=(TOPIC, OFFSETS_TOPIC)) as cluster:
         for node in cluster.nodes:
-            cluster.node(node).assert_runs()
+            cluster.assert_runs(node)
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
         levels = cluster.features(1).finalized
         assert levels["metadata.version"] == EARLIER_LEVEL
@@ -248,8 +146,8 @@ def test_nodes_are_upgraded_one_by_one_and_one_goes_back(tmp_path, earlier_sourc
             load.continues()
             commit(idle, [TopicPartition(TOPIC, p, o) for p, o in IDLE_OFFSETS.items()])
 
-            def restart(node: int, source: Path) -> None:
-                cluster.restart(node, source)
+            def restart(node: int, how: Callable[[int], None]) -> None:
+                how(node)
                 load.continues()
                 assert cluster.features(node).finalized == levels
                 assert committed(idle, places()) == IDLE_OFFSETS
@@ -257,11 +155,11 @@ def test_nodes_are_upgraded_one_by_one_and_one_goes_back(tmp_path, earlier_sourc
             leader = cluster.leader()
             first, last = (node for node in cluster.nodes if node != leader)
             for node in (first, leader, last):
-                restart(node, CURRENT_SOURCE)
+                restart(node, cluster.upgrade)
             # The active controller goes back, and is upgraded again.
             leader = cluster.leader()
-            restart(leader, earlier_source)
-            restart(leader, CURRENT_SOURCE)
+            restart(leader, cluster.downgrade)
+            restart(leader, cluster.upgrade)
         assert load.verdict() > RATE
         group_continues(cluster)
         features_are_upgraded(cluster, levels, capsys)
@@ -319,6 +217,45 @@ def features_are_upgraded(cluster: UpgradedCluster, before: dict[str, int], caps
     assert {name for name in after if after[name] < before.get(name, 0)} == set()
 
 
+def test_nodes_of_an_older_release_are_refused_once_the_features_are_raised(tmp_path, capsys):
+    older = source_without_newer_release(tmp_path)
+    members = [Member(1), Member(2, roles="broker")]
+    with ClusterOfReleases(tmp_path / "nodes", members, overrides=STEADY) as cluster:
+        command = ["features", "--bootstrap-server", cluster.bootstrap, "upgrade"]
+        assert cli.main([*command, "--release-version", NEWER_RELEASE]) == 0
+        capsys.readouterr()
+        # A broker, refused by the controller or by the metadata, and the controller itself.
+        for node in (2, 1):
+            cluster.stop(node)
+            cluster.node(node).source = older
+            (reason,) = [
+                line
+                for line in cluster.node(node).refused_start(seconds=60).splitlines()
+                if " CRITICAL " in line
+            ]
+            refusals = (REFUSED_BY_LOG, REFUSED_BY_CONTROLLER) if node == 2 else (REFUSED_BY_LOG,)
+            assert any(refusal in reason for refusal in refusals), reason
+
+
+class ClusterOfReleases(ClusterOfSources):
+    """Formatted with the feature levels before `NEWER_RELEASE`."""
+
+    def _format_as(self, member: Member) -> list[str]:
+        return [*super()._format_as(member), "--release-version", OLDER_RELEASE]
+
+
+def source_without_newer_release(folder: Path) -> Path:
+    """This source, as if it did not know `NEWER_LEVEL`."""
+    source = folder / "older"
+    shutil.copytree(CURRENT_SOURCE, source)
+    features = source / "sparkraft" / "metadata" / "features.py"
+    text = features.read_text()
+    newest = f"METADATA_LEVEL_MAX = {NEWER_LEVEL}\n"
+    assert newest in text
+    features.write_text(text.replace(newest, f"METADATA_LEVEL_MAX = {NEWER_LEVEL - 1}\n"))
+    return source
+
+
 def test_a_cluster_of_the_earlier_up_is_started_by_this_one(tmp_path, earlier_source, capsys):
     home = tmp_path / "cluster"
     options = ["--dir", str(home)]
@@ -335,14 +272,14 @@ def test_a_cluster_of_the_earlier_up_is_started_by_this_one(tmp_path, earlier_so
         earlier("up", *options, "--port", str(cluster_port()), "--detach")
         before = json.loads((home / "cluster.json").read_text())
         log = Path(before["nodes"][0]["log"])
-        assert LOGGED_BY_EARLIER in log.read_text()
+        assert EARLIER.logs in log.read_text()
         bootstrap = ["--bootstrap-server", before["bootstrap"]]
         earlier("topics", *bootstrap, "--create", "--topic", TOPIC)
         # The command of either source stops nodes of the other.
         assert cli.main(["down", *options]) == 0
         logged = len(log.read_text())
         assert cli.main(["up", *options, "--detach", "--no-console"]) == 0
-        assert LOGGED_BY_EARLIER not in log.read_text()[logged:]
+        assert EARLIER.logs not in log.read_text()[logged:]
         after = json.loads((home / "cluster.json").read_text())
         assert _lasting(after) == _lasting(before)
         # The earlier source recorded a directory id of its own; it is read from the data now.

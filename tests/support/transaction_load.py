@@ -205,7 +205,7 @@ class TransactionLoad:
             },
         )
         found = anomalies(self.observed)
-        assert not found, "\n".join([*found[:20], self.endings()])
+        assert not found, "\n".join([self.endings(), *found[:10]])
         failures = [one for worker in (*self.writers, *self.copiers) for one in worker.failures]
         assert not failures, "\n".join(failures)
         return f"{self._account()}; {coordinated}"

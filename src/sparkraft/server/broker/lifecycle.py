@@ -18,6 +18,7 @@ from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.features import CORDONED_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.identity import StartRefused
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ log = logging.getLogger(__name__)
 
 UNFENCE_RETRY_MS = 20
 """Between heartbeats while starting: the controller may need a moment to see us caught up."""
+
+_REASONS = {
+    ErrorCode.UNSUPPORTED_VERSION: (
+        "a feature of the cluster is finalized at a level that this node does not support; start "
+        "a newer version, or downgrade the feature first"
+    ),
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: "another running node has this id",
+}
+"""Why a controller refuses a registration."""
 
 DUPLICATE_RETRY_MS = 100
 """Between registrations that another process with our id, or our last incarnation, prevents."""
@@ -221,7 +231,10 @@ class BrokerLifecycle:
             response = await self._send_registration(request, timeout_ms)
         if response.error_code:
             code = ErrorCode(response.error_code)
-            raise KafkaError(code, f"the controller refused to register broker {request.broker_id}")
+            reason = _REASONS.get(code, code.name)
+            raise StartRefused(
+                f"the controller refused to register broker {request.broker_id}: {reason}"
+            )
         self._epoch.on_registered(response.broker_epoch)
         log.info("Registered with broker epoch %d", self.broker_epoch)
 
