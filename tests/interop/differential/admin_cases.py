@@ -208,6 +208,17 @@ def administration() -> Iterator[Case]:
         "level of a broker without number": alter("x", [("root", 0, "INFO")], kind=8),
         "level, only checked": alter("1", [("root", 0, "INFO")], kind=8, only=True),
         "level, twice": alter("1", [("root", 0, "INFO"), ("root", 0, "INFO")], kind=8),
+        "client metrics": alter("some", [("metrics", 0, "a.,b."), ("interval.ms", 0, "100")], kind=16, only=True),
+        "client metrics too often": alter("some", [("interval.ms", 0, "99")], kind=16, only=True),
+        "client metrics too seldom": alter("some", [("interval.ms", 0, "3600001")], kind=16, only=True),
+        "client metrics at times": alter("some", [("interval.ms", 0, "often")], kind=16, only=True),
+        "client metrics of a pattern": alter("some", [("match", 0, "client_id=a.*,client_source_port=1")], kind=16, only=True),
+        "client metrics without a pattern": alter("some", [("match", 0, "client_id")], kind=16, only=True),
+        "client metrics of two patterns": alter("some", [("match", 0, "client_id=a=b")], kind=16, only=True),
+        "client metrics of a bad pattern": alter("some", [("match", 0, "client_id=(")], kind=16, only=True),
+        "client metrics of a host": alter("some", [("match", 0, "host=a")], kind=16, only=True),
+        "client metrics with a level": alter("some", [("level", 0, "a")], kind=16, only=True),
+        "client metrics without a name": alter("", [("metrics", 0, "a")], kind=16, only=True),
     }.items():  # fmt: skip
         yield from every_version(key, label, build)
     yield Case("level of the root", key, 1, alter("1", [("root", 0, "INFO")], kind=8))
