@@ -25,6 +25,7 @@ from tests.support.nodes import NodeProcess
 MANY, VERY_MANY = 1_000, 10_000
 PER_REQUEST = 500
 GROUPS = 10_000
+JOINING_GROUPS = 100
 MEMBER = "00000000-0000-0000-0000-000000000001"
 
 
@@ -80,9 +81,11 @@ def joins(count: int) -> Callable[[NodeProcess], Sequence[bytes]]:
 
     def prepare(node: NodeProcess) -> list[bytes]:
         make_topics(node, count)
+        # Each group computes an assignment at most once a second.
         return [
             request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, message)
-            for message in (join("wide", names_of(count)), leave("wide"))
+            for group_id in (f"wide-{number}" for number in range(JOINING_GROUPS))
+            for message in (join(group_id, names_of(count)), leave(group_id))
         ]
 
     return prepare
