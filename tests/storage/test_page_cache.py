@@ -6,7 +6,7 @@ import time
 import pytest
 
 from sparkraft.storage import mapped
-from sparkraft.storage.disk import FilePart, OsDisk
+from sparkraft.storage.disk import USELESS_WARMS_MAX, FilePart, OsDisk
 from sparkraft.storage.page_cache import PageCache
 
 SIZE = 6 << 20
@@ -107,3 +107,14 @@ def test_a_file_that_is_gone_is_the_readers_error(path):
     disk.warm(FilePart(path + ".deleted", 0, 10))
     with pytest.raises(FileNotFoundError):
         disk.cold_part(path + ".deleted", 10, 0)
+
+
+def test_a_file_system_without_a_page_cache_is_read_in_place(path, monkeypatch):
+    disk = OsDisk()
+    monkeypatch.setattr(PageCache, "holds", lambda *_: False)
+    for _ in range(USELESS_WARMS_MAX):
+        part = disk.cold_part(path, 100, 0)
+        assert part is not None
+        disk.warm(part)
+    assert disk.cold_part(path, 100, 0) is None
+    disk.close()

@@ -208,6 +208,10 @@ CACHED_FILES_MIN = 64
 
 _BUFFERS_PER_CALL = 512  # Linux takes 1024
 
+USELESS_WARMS_MAX = 8
+"""Parts in a row that were not in the page cache just after they were read: then the file system
+does not use it, as ZFS, and all reads are done in place."""
+
 WARM_BYTES = 256 * 1024
 """Read at a time into a page cache that lacks them; the buffer is of this size, too."""
 
@@ -256,6 +260,7 @@ class OsDisk:
         """Folder → its files among `_files`."""
         self._mapped = MappedFiles()
         self._page_cache = PageCache()
+        self._useless_warms = 0
         # Guards closing against `fsync` from another thread, which duplicates the descriptor.
         self._closing = Lock()
         self._replaced: list[str] = []
@@ -332,7 +337,7 @@ class OsDisk:
         self, path: str, count: int, at: int, *, to_send: bool = False, grows: bool = False
     ) -> FilePart | None:
         """See `Disk.cold_part`."""
-        if self._shared:
+        if self._shared or self._useless_warms >= USELESS_WARMS_MAX:
             return None
         fd = self._fd_of(path)
         if to_send and count >= VIEW_BYTES_MIN and CAN_MAP:
@@ -350,6 +355,8 @@ class OsDisk:
                 os.posix_fadvise(fd, part.at, part.size, os.POSIX_FADV_WILLNEED)
                 for at in range(part.at, end, WARM_BYTES):
                     os.preadv(fd, [buffer[: end - at]], at)
+                helped = PageCache().holds(fd, part.size, part.at)
+                self._useless_warms = 0 if helped else self._useless_warms + 1
             finally:
                 os.close(fd)
 
