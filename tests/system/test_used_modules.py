@@ -13,8 +13,16 @@ from sparkraft.server.api import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LABORATORY = ("sparkraft.simulation", "sparkraft.testing", "sparkraft.cli.simulate")
-"""Modules for tests; a module that only they import is not part of the product."""
+LABORATORY = (
+    "sparkraft.simulation",
+    "sparkraft.testing",
+    "sparkraft.cli.simulate",
+    "sparkraft.console.recorded_run",
+    "sparkraft.console.simulator",
+)
+"""Modules for tests; a module that only they import is not part of the product.
+
+The two of the console show simulated runs (`simulate --show`)."""
 
 RUN_BY_NAME = {
     "pyspark_sparkraft",  # the data source's plug-in, which Spark finds by its name
