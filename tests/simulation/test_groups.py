@@ -33,7 +33,7 @@ def test_groups_converge_after_faults(seed: int) -> None:
 def test_groups_are_converted_and_members_leave_without_faults() -> None:
     """Three seeds together: a seed alone depends on each number that the simulation draws."""
     counts: Counter[str] = Counter()
-    for seed in (4, 5, 6):
+    for seed in (3, 8, 13):
         counts += check(replace(GROUPS, seed=seed, faults=()))
     assert counts["heartbeats accepted"] > 90
     assert counts["members left"] > 9

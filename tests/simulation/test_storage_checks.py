@@ -1,5 +1,7 @@
 """The simulator's checks of storage: a disk may have kept this or that, and nothing else."""
 
+from pathlib import Path
+
 import pytest
 
 from sparkraft.simulation.checks.node_checks import NodeChecks
@@ -44,13 +46,21 @@ def test_a_file_on_its_way_out_may_stay_as_long_as_its_log_says(*, paused: bool)
     world = NodesWorld(seed=1, observed_by=NodeChecks, layout=Layout.of_records(1, 3))
     try:
         world.start_all(Workload(world).clients)
-        assert world.run_for(60, lambda: world.counts["records acknowledged"] > 0)
         machine = world.machines[0]
+
+        def written() -> list[str]:
+            """The first segments that are on the disk; a folder may still have none."""
+            known = machine.node.broker.replica_manager.log_manager.logs()
+            segments = [f"{log.directory}/{0:020}.log" for log in known]
+            stored = machine.disk.files()
+            return [path for path in segments if "/records-" in path and path in stored]
+
+        assert world.run_for(60, lambda: machine.node is not None and bool(written()))
+        segment = written()[0]
         logs = machine.node.broker.replica_manager.log_manager.logs()
-        log = next(log for log in logs if "/records-" in log.directory)
+        log = next(log for log in logs if log.directory == str(Path(segment).parent))
         if paused:  # at a fault point within the removal, which then goes on to its end
             machine.pause()
-        segment = f"{log.directory}/{0:020}.log"
         machine.disk.rename(segment, segment + DELETED)
         passing = world.checks.storage.watched(machine).passing[segment + DELETED]
         assert passing.delay_ms == log.config.file_delete_delay_ms > 0

@@ -9,6 +9,7 @@ from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.consumer_member import ConsumerMember
 from sparkraft.coordinator.group.consumer_records import current_record
 from sparkraft.coordinator.group.records import encode_record as encode_group_record
+from sparkraft.coordinator.steps import complete
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.records import TransactionRecord, encode_record
 from sparkraft.coordinator.transaction.states import TransactionState
@@ -108,6 +109,6 @@ def test_a_group_record():
     member = ConsumerMember(
         member_id="a", member_epoch=2, previous_member_epoch=0, assigned=assigned
     )
-    key, value = encode_group_record(current_record("g", member))
+    key, value = encode_group_record(complete(current_record("g", member)))
     assert example("group-records.md", "group-key") == key
     assert example("group-records.md", "group-value") == value
