@@ -6,7 +6,9 @@
                                  append-time, cleaner; of `loop_api_rows`: sessions, metadata,
                                  configs, offsets, groups, unknown, lists; of `loop_group_rows`:
                                  members, wide, pattern, many-groups; of `loop_more_rows`:
-                                 regex, bombs, cold, producers, own, scrapes
+                                 regex, bombs, cold, producers, own, scrapes; of
+                                 `loop_large_rows`: fanout, slow-disk, coordinator, explain,
+                                 snapshot
 
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
 (`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher; maxima
@@ -34,6 +36,7 @@ from benchmarks.bench_node import ask, create_topic, produce_frames
 from benchmarks.loop_api_rows import API_ROWS, Measured
 from benchmarks.loop_bounds import bounds
 from benchmarks.loop_group_rows import GROUP_ROWS
+from benchmarks.loop_large_rows import LARGE_ROWS
 from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
@@ -257,6 +260,7 @@ ROWS: dict[str, tuple[Load, int]] = {
     **{name: (beside(load), 1) for name, load in API_ROWS.items()},
     **{name: (beside(load), 1) for name, load in GROUP_ROWS.items()},
     **{name: (beside(load), 1) for name, load in MORE_ROWS.items()},
+    **{name: (beside(load), 1) for name, load in LARGE_ROWS.items()},
 }
 """Name → load, rounds."""
 

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from benchmarks.bench_node import ask_raw, batch, create_topic, produce_frames, request
@@ -80,16 +80,28 @@ def bombs(node: NodeProcess, _number: int) -> Measured:
 
 
 def cold(node: NodeProcess, number: int) -> Measured:
+    return cold_with(node, f"cold-{number}", COLD_MEGABYTES, nullcontext)
+
+
+def cold_with(
+    node: NodeProcess,
+    topic: str,
+    megabytes: int,
+    disk: Callable[[], AbstractContextManager[object]],
+) -> Measured:
     """Files are dropped from the page cache before each pass over the topic."""
-    topic = f"cold-{number}"
     create_topic(node.port, topic, 1)
     megabyte = produce_frames(topic, batch(1024, 1000), 1)
-    for _ in range(COLD_MEGABYTES):
+    for _ in range(megabytes):
         ask_raw(node.port, megabyte)
     os.sync()
-    frames = [fetch(topic, offset * 1_000) for offset in range(COLD_MEGABYTES)]
+    frames = [fetch(topic, offset * 1_000) for offset in range(megabytes)]
     drop(node, topic)
-    with Asking(node.port, frames, 1) as first, Asking(node.port, frames[::-1], 1) as second:
+    with (
+        disk(),
+        Asking(node.port, frames, 1) as first,
+        Asking(node.port, frames[::-1], 1) as second,
+    ):
         over = threading.Event()
         dropping = threading.Thread(target=keep_dropping, args=(node, topic, over))
         dropping.start()

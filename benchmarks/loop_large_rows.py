@@ -1,0 +1,360 @@
+"""Rows of `./bench loop` with much data: what a light client feels beside it.
+
+fanout        8 producers and 8 consumers of 48 partitions at full speed, 1 KB records
+slow-disk     2 consumers read 700 MB that are not in the page cache, from a disk limited to
+              125 MB/s and 3,000 reads a second; needs root and the blkio controller of cgroups v1
+coordinator   a restarted node loads 1 GB of one partition of `__consumer_offsets`
+explain       DescribeHistory over a metadata log of 1,000,000 records; ours alone
+snapshot      a controller writes snapshots of 100,000 partitions again and again; ours alone
+"""
+
+import os
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
+from benchmarks.loop_api_rows import SECONDS, Asking, Measured
+from benchmarks.loop_more_rows import cold_with, ours_alone
+from benchmarks.measure import cpu_seconds
+from benchmarks.probe import Probe, receive
+from benchmarks.registered_brokers import RegisteredBrokers
+from sparkraft.base.ids import Uuid
+from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import decode
+from sparkraft.protocol.framing import encode_metadata_record
+from sparkraft.protocol.messages import k01_fetch as k01
+from sparkraft.protocol.messages import k08_offset_commit as k08
+from sparkraft.protocol.messages import k09_offset_fetch as k09
+from sparkraft.protocol.messages import k10_find_coordinator as k10
+from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
+from sparkraft.protocol.messages import k10002_describe_history as k10002
+from sparkraft.protocol.messages.metadata_records import ConfigRecord
+from sparkraft.records.batch import iter_batches
+from sparkraft.records.record import BatchBuilder
+from sparkraft.server.env import SystemClock, SystemEntropy
+from sparkraft.storage.disk import OsDisk
+from sparkraft.storage.raft_log import RaftLog
+from tests.support.nodes import NodeProcess, SparkraftNode
+
+PRODUCERS, CONSUMERS, PARTITIONS = 8, 8, 48
+FETCH_BYTES = 1 << 20
+RESPONSE_HEAD = 5
+
+DISK_BYTES_PER_S, DISK_READS_PER_S = 125_000_000, 3_000
+SLOW_MEGABYTES = 700
+"""More than our nodes map at once."""
+
+BLKIO = Path("/sys/fs/cgroup/blkio")
+
+OFFSETS_MEGABYTES = 1_000
+COMMIT_PARTITIONS, COMMIT_METADATA = 100, "m" * 4_000
+
+LOG_RECORDS, LOG_BATCH = 1_000_000, 1_000
+NO_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": str(1 << 30)}
+
+SNAPSHOT_PARTITIONS, SNAPSHOT_BROKERS = 100_000, (101, 102, 103)
+PARTITIONS_AT_ONCE = 5_000
+
+
+# ---- fan-out
+
+
+class FanConsumer:
+    """Reads all partitions of a topic in one session, from their ends on."""
+
+    def __init__(self, port: int, topic_id: Uuid) -> None:
+        self.bytes = 0
+        self._port = port
+        self._topic_id = topic_id
+        self._over = False
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        message = k01.FetchRequest(session_epoch=0, max_wait_ms=500, min_bytes=1)
+        message.max_bytes = 50 << 20
+        moved = dict.fromkeys(range(PARTITIONS), 0)
+        into = memoryview(bytearray(64 << 20))
+        with socket.create_connection(("127.0.0.1", self._port), 30) as connection:
+            while not self._over:
+                parts = [
+                    k01.FetchPartition(
+                        partition=index, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+                    )
+                    for index, offset in moved.items()
+                ]
+                message.topics = [k01.FetchTopic(topic_id=self._topic_id, partitions=parts)]
+                connection.sendall(request(ApiKey.FETCH, 13, message))
+                size = int.from_bytes(receive(connection, 4), "big")
+                left = size
+                while left:
+                    left -= connection.recv_into(into[size - left : size])
+                self.bytes += size
+                answer = decode(k01.FetchResponse, 13, into[RESPONSE_HEAD:size])
+                assert answer.error_code == 0, answer
+                message.session_id = answer.session_id
+                message.session_epoch += 1
+                moved = dict(self._moved(answer))
+
+    def _moved(self, answer: k01.FetchResponse) -> Iterator[tuple[int, int]]:
+        for topic in answer.responses:
+            for part in topic.partitions:
+                if part.error_code:  # it was too slow: the records are deleted
+                    yield part.partition_index, part.high_watermark
+                elif part.records:
+                    assert isinstance(part.records, memoryview | bytes)
+                    headers = [header for header, _ in iter_batches(part.records)]
+                    if headers:
+                        yield part.partition_index, headers[-1].next_offset
+
+    def stop(self) -> None:
+        self._over = True
+        self.thread.join(30)
+
+
+def fanout(node: NodeProcess, number: int) -> Measured:
+    topic = f"fan-{number}"
+    topic_id = create_topic(
+        node.port, topic, PARTITIONS, segment_bytes=str(16 << 20), retention_bytes=str(64 << 20)
+    )
+    frames = produce_frames(topic, batch(1024, 16), PARTITIONS)
+    assert node.process is not None
+    pid = node.process.pid
+    producing = [Asking(node.port, _frames_of(frames), 1) for _ in range(PRODUCERS)]
+    consuming = [FanConsumer(node.port, topic_id) for _ in range(CONSUMERS)]
+    for consumer in consuming:
+        consumer.thread.start()
+    with ExitStack() as stack:
+        for each in producing:
+            stack.enter_context(each)
+        time.sleep(1)
+
+        def moved() -> tuple[float, float]:
+            sent = sum(each.answers for each in producing) * len(frames) / PARTITIONS
+            return sent / 1e6, sum(each.bytes for each in consuming) / 1e6
+
+        before, cpu, begun = moved(), cpu_seconds(pid), time.monotonic()
+        latencies = Probe(node.port, "probe", SECONDS).latencies()
+        seconds, used, after = time.monotonic() - begun, cpu_seconds(pid) - cpu, moved()
+    for consumer in consuming:
+        consumer.stop()
+    into, out = after[0] - before[0], after[1] - before[1]
+    return latencies, {
+        "MB/s in": into / seconds,
+        "MB/s out": out / seconds,
+        "CPU ms/MB": used * 1000 / (into + out),
+    }
+
+
+def _frames_of(frames: bytes) -> list[bytes]:
+    """Whole frames, one by one."""
+    found, at = [], 0
+    while at < len(frames):
+        (size,) = struct.unpack_from(">i", frames, at)
+        found.append(frames[at : at + 4 + size])
+        at += 4 + size
+    return found
+
+
+# ---- a slow disk
+
+
+@contextmanager
+def slow_disk(node: NodeProcess) -> Iterator[None]:
+    """Limit the reads of a node's process from the device of its log directory."""
+    device = os.stat(node.log_dir).st_dev
+    group = BLKIO / f"bench-{node.port}"
+    assert node.process is not None
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise RuntimeError(f"a disk can be limited only as root, by {BLKIO}: {error}") from error
+    try:
+        name = f"{os.major(device)}:{os.minor(device)}"
+        (group / "blkio.throttle.read_bps_device").write_text(f"{name} {DISK_BYTES_PER_S}")
+        (group / "blkio.throttle.read_iops_device").write_text(f"{name} {DISK_READS_PER_S}")
+        (group / "cgroup.procs").write_text(str(node.process.pid))
+        yield
+    finally:
+        (BLKIO / "cgroup.procs").write_text(str(node.process.pid))
+        group.rmdir()
+
+
+def slow_disk_row(node: NodeProcess, number: int) -> Measured:
+    return cold_with(node, f"slow-{number}", SLOW_MEGABYTES, lambda: slow_disk(node))
+
+
+# ---- a coordinator that loads
+
+
+def commit_frame(first: int) -> bytes:
+    """Commits of a group, with as much metadata as is allowed."""
+    parts = [
+        k08.OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=first, committed_metadata=COMMIT_METADATA
+        )
+        for index in range(COMMIT_PARTITIONS)
+    ]
+    topic = k08.OffsetCommitRequestTopic(name="loaded", partitions=parts)
+    message = k08.OffsetCommitRequest(group_id="loaded", topics=[topic])
+    return request(ApiKey.OFFSET_COMMIT, 8, message)
+
+
+def coordinator(node: NodeProcess, _number: int) -> Measured:
+    create_topic(node.port, "loaded", COMMIT_PARTITIONS)
+    _until_found(node)
+    frame = commit_frame(1)
+    count = OFFSETS_MEGABYTES * 1_000_000 // len(frame)
+    with Asking(node.port, [frame], 4) as asking:
+        while asking.answers < count:
+            time.sleep(0.05)
+    node.stop()
+    node.start()
+    begun = time.monotonic()
+    loaded: list[float] = []
+
+    def until_loaded() -> None:
+        _until_found(node)
+        loaded.append(time.monotonic() - begun)
+
+    thread = threading.Thread(target=until_loaded)
+    thread.start()
+    latencies: list[float] = []
+    while thread.is_alive():
+        latencies += Probe(node.port, "probe", 2).latencies()
+    thread.join()
+    return latencies, {"loaded s": loaded[0]}
+
+
+def _until_found(node: NodeProcess) -> None:
+    """Wait until the group's offsets can be fetched."""
+    group = k09.OffsetFetchRequestGroup(group_id="loaded", topics=None)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        key = k10.FindCoordinatorRequest(key_type=0, coordinator_keys=["loaded"])
+        ask(node.port, ApiKey.FIND_COORDINATOR, 4, key)
+        _, answer = ask(node.port, ApiKey.OFFSET_FETCH, 8, k09.OffsetFetchRequest(groups=[group]))
+        if answer.groups[0].error_code == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the coordinator has not loaded its partition after 120 s")
+
+
+# ---- a long metadata log
+
+
+def explain(_node: NodeProcess, _number: int) -> Measured:
+    """On a node of its own, whose log is made longer while it is stopped."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SparkraftNode(Path(folder), overrides=NO_SNAPSHOTS) as node,
+    ):
+        create_topic(node.port, "probe", 1)
+        node.stop()
+        _lengthen(node.log_dir)
+        node.start()
+        create_topic(node.port, "probe", 1)
+        history = k10002.DescribeHistoryRequest(
+            topics=[k10002.HistoryTopic(name="probe")], events_max=1_000, whole_log=True
+        )
+        return _beside_asking(node.port, request(ApiKey.DESCRIBE_HISTORY, 0, history))
+
+
+def _lengthen(log_dir: Path) -> None:
+    """Append changes of one config to the metadata log of a stopped node."""
+    disk = OsDisk()
+    log = RaftLog.open(disk, str(log_dir), clock=SystemClock(), entropy=SystemEntropy())
+    epoch, _ = log.epochs[-1]
+    for _ in range(LOG_RECORDS // LOG_BATCH):
+        builder = BatchBuilder(base_offset=log.end, leader_epoch=epoch)
+        for number in range(LOG_BATCH):
+            changed = ConfigRecord(
+                resource_type=ResourceType.TOPIC, resource_name="probe", name="retention.ms",
+                value=str(1_000_000_000 + number),
+            )  # fmt: skip
+            value = encode_metadata_record(changed, 0)
+            builder.append(int(time.time() * 1000), None, value)
+        log.append(builder.build())
+    log.flush(log.end)
+    disk.close()
+
+
+def _beside_asking(port: int, frame: bytes) -> Measured:
+    with Asking(port, [frame], 1) as asking:
+        latencies: list[float] = []
+        begun = time.monotonic()
+        while len(latencies) < 100 * SECONDS or not asking.answers:
+            latencies += Probe(port, "probe", 2).latencies()
+        answers = asking.answers / (time.monotonic() - begun)
+    return latencies, {"answers/s": answers}
+
+
+def snapshot(_node: NodeProcess, _number: int) -> Measured:
+    """On a node of its own, whose topics are on brokers without replicas."""
+    overrides = {
+        "metadata.log.max.snapshot.interval.ms": "500",
+        "metadata.log.max.record.bytes.between.snapshots": "1",
+    }
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SparkraftNode(Path(folder), overrides=overrides) as node,
+    ):
+        create_topic(node.port, "probe", 1)
+        create_topic(node.port, "changed", 1)
+        with RegisteredBrokers([node.controller_port], SNAPSHOT_BROKERS):
+            for number in range(SNAPSHOT_PARTITIONS // PARTITIONS_AT_ONCE):
+                _create_elsewhere(node.port, f"elsewhere-{number}", PARTITIONS_AT_ONCE)
+            change = k44.IncrementalAlterConfigsRequest(
+                resources=[
+                    k44.AlterConfigsResource(
+                        resource_type=2,
+                        resource_name="changed",
+                        configs=[
+                            k44.AlterableConfig(
+                                name="retention.ms", config_operation=0, value="1000000"
+                            )
+                        ],
+                    )
+                ]
+            )
+            frame = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, change)
+            folder_of = next(Path(folder).rglob("__cluster_metadata-0"))
+            before = _snapshots(folder_of)
+            latencies, _ = _beside_asking(node.port, frame)
+            made = len(_snapshots(folder_of) - before)
+    return latencies, {"snapshots": float(made)}
+
+
+def _snapshots(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*.checkpoint")}
+
+
+def _create_elsewhere(port: int, name: str, count: int) -> None:
+    assignments = [
+        k19.CreatableReplicaAssignment(
+            partition_index=index, broker_ids=[SNAPSHOT_BROKERS[index % len(SNAPSHOT_BROKERS)]]
+        )
+        for index in range(count)
+    ]
+    topic = k19.CreatableTopic(
+        name=name, num_partitions=-1, replication_factor=-1, assignments=assignments
+    )
+    message = k19.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+    _, answer = ask(port, ApiKey.CREATE_TOPICS, 7, message)
+    assert answer.topics[0].error_code == 0, answer
+
+
+LARGE_ROWS: dict[str, Callable[[NodeProcess, int], Measured]] = {
+    "fanout": fanout,
+    "slow-disk": slow_disk_row,
+    "coordinator": coordinator,
+    "explain": ours_alone(explain),
+    "snapshot": ours_alone(snapshot),
+}
