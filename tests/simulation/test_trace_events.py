@@ -77,3 +77,10 @@ def test_a_violation_is_an_event_and_the_result() -> None:
     assert events[-1]["invariant"] == "Q2"
     assert events[-1]["text"] == result.text
     assert [event["invariant"] for event in events if event["kind"] == "violation"] == ["Q2"]
+
+
+def test_a_closed_connection_reaches_the_other_node() -> None:
+    _, (_, *events) = recorded(Settings(seed=9, tier="cores", scenario="chaos", seconds=5))
+    closed = {event["id"] for event in events if event.get("message") == "connection closed"}
+    assert closed
+    assert closed <= {event["id"] for event in events if event["kind"] in {"arrives", "lost"}}

@@ -240,6 +240,10 @@ class World:
     def _reply(self, sender: CoreNode, send: Send, target_id: int) -> Callable[[Any], None]:
         back = sender.guarded
 
+        def disconnect(message: int) -> None:
+            self.record("arrives", id=message)
+            self._fail(sender, send, Failure.DISCONNECTED)
+
         def deliver(answer: Any, message: int) -> None:
             self.record("arrives", id=message)
             sender.in_flight.discard(send.correlation_id)
@@ -252,10 +256,11 @@ class World:
                 self.record("lost", id=message)
                 return
             if answer is None:
-                self.after(1, back(lambda: self._fail(sender, send, Failure.DISCONNECTED)))
+                self.after(1, back(lambda: disconnect(message)))
                 return
-            told = _as_peer_answer(answer)
-            self.after(self.dice.randint(1, self.delay_ms), back(lambda: deliver(told, message)))
+            received = _as_peer_answer(answer)
+            delay = self.dice.randint(1, self.delay_ms)
+            self.after(delay, back(lambda: deliver(received, message)))
 
         return reply
 
@@ -263,14 +268,14 @@ class World:
         if self.trace.events is None:
             return
         name = "connection closed" if answer is None else message_name(answer)
-        told = name if answer is None else tell(answer)
+        content = name if answer is None else tell(answer)
         self.record(
             "sends",
             id=message,
             node=f"n{origin_id}",
             to=receiver.name,
             message=name,
-            text=f"n{origin_id} answers {receiver.name}: {told}",
+            text=f"n{origin_id} answers {receiver.name}: {content}",
         )
 
     def _is_lost(self, origin: int, target: int) -> bool:
