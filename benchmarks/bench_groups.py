@@ -96,7 +96,7 @@ class Member:
         """Close without leaving, as a process that is killed."""
         membership = self.membership
         if isinstance(membership, ConsumerMembership):
-            await membership._stop()  # noqa: SLF001 (`leave` would tell the group)
+            await membership._stop()  # noqa: SLF001 (`leave` is a request to the group)
         else:
             await membership._stop_heartbeats()  # noqa: SLF001
         await self.cluster.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clusters import Cluster, Member
+from tests.support.clusters import OF_TRANSACTIONS, Cluster, Member
 from tests.support.coordinators import group_coordinator, transaction_coordinator
 from tests.support.java_programs import JavaProgram, running
 from tests.support.kafka_jars import kafka_applications_jars_or_reason
@@ -29,16 +29,6 @@ CONNECTOR, TOPIC, WORKERS = "lines", "connected", "workers"
 TRANSACTIONAL_ID = f"{WORKERS}-{CONNECTOR}-0"
 """As Connect names the producer of task 0."""
 
-SETTINGS = {
-    "broker.session.timeout.ms": "9000",
-    "broker.heartbeat.interval.ms": "500",
-    "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "min.insync.replicas": "2",
-}
 PER_TRANSACTION = 10
 KILLS = ["worker", "transactions", "leader", "worker", "group", "transactions"]
 PER_KILL = 700
@@ -129,7 +119,7 @@ def test_each_line_is_there_once(tmp_path: Path, kafka_jars: Path) -> None:
     libs = kafka_applications_jars_or_reason()
     if not isinstance(libs, Path):
         pytest.skip(libs.reason)
-    with Cluster(tmp_path, [Member(1), Member(2), Member(3)], overrides=SETTINGS) as cluster:
+    with Cluster(tmp_path, [Member(1), Member(2), Member(3)], overrides=OF_TRANSACTIONS) as cluster:
         cluster.create_topic(TOPIC, replicas=3)
         until_in_sync(cluster, TOPIC, 1, 3)
         count = PER_KILL * (len(KILLS) + 1)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.clusters import Cluster, Kind, Member
+from tests.support.clusters import OF_TRANSACTIONS, Cluster, Kind, Member
 from tests.support.coordinators import group_coordinator
 from tests.support.java_programs import JavaProgram, running
 from tests.support.kafka_jars import kafka_applications_jars_or_reason
@@ -29,16 +29,6 @@ pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
 SOURCES = Path(__file__).resolve().parents[1] / "interop" / "java_applications"
 APPLICATION, LINES, COUNTS, PARTITIONS = "word-count", "lines", "counts", 2
-SETTINGS = {
-    "broker.session.timeout.ms": "9000",
-    "broker.heartbeat.interval.ms": "500",
-    "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "min.insync.replicas": "2",
-}
 WORDS = [f"word{number}" for number in range(20)]
 PER_LINE = 3
 SECONDS = 180
@@ -115,7 +105,7 @@ def cluster_of_three(
     directory: Path, third: Kind = "sparkraft", jars: Path | None = None
 ) -> Iterator[Cluster]:
     members = [Member(1), Member(2), Member(3, third)]
-    with Cluster(directory, members, overrides=SETTINGS, jars=jars) as cluster:
+    with Cluster(directory, members, overrides=OF_TRANSACTIONS, jars=jars) as cluster:
         for topic in (LINES, COUNTS):
             cluster.create_topic(topic, partitions=PARTITIONS, replicas=3)
             until_in_sync(cluster, topic, PARTITIONS, 3)

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.clusters import Cluster, Member
+from tests.support.clusters import OF_TRANSACTIONS, Cluster, Member
 from tests.support.coordinators import (
     group_coordinator,
     name_coordinated_by,
@@ -36,14 +36,7 @@ FIRST_COORDINATOR = {"sparkraft": 1, "mixed": 3}
 """Of the transactions; the one that is killed first."""
 
 SETTINGS = {
-    "broker.session.timeout.ms": "9000",
-    "broker.heartbeat.interval.ms": "500",
-    "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "min.insync.replicas": "2",
+    **OF_TRANSACTIONS,
     # The transaction of a killed copier is aborted by the coordinator: the next one reads its
     # position before it calls initTransactions, and a position needs stable offsets.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",

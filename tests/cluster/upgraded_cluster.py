@@ -160,7 +160,7 @@ class UpgradedCluster(ClusterOfSources):
         return self.ask(work)
 
     def features(self, node_id: int) -> Features:
-        """Feature levels, as one node tells them."""
+        """Feature levels, in the response of one node."""
         return self.ask(lambda admin: admin.describe_features(node_id))
 
     def snapshots(self, node_id: int) -> list[Path]:

@@ -42,7 +42,7 @@ class TransactionsWorld(RecordsWorld):
     """A `RecordsWorld` in which all records belong to transactions."""
 
     load: TransactionLoad | None = None
-    told: str = ""
+    verdict: str = ""
     """The account of the run, once it is over."""
 
     def strike(self, name: str, fault: Fault) -> None:
@@ -72,7 +72,7 @@ class TransactionsWorld(RecordsWorld):
         return (
             f"{len(self.ids)} nodes: {dict(self.struck)}, recovered in "
             f"{max(self.recovery_seconds, default=0):.1f} s at most, "
-            f"{self.meter.per_second:.0f} committed values/s outside faults; {self.told}"
+            f"{self.meter.per_second:.0f} committed values/s outside faults; {self.verdict}"
         )
 
 
@@ -111,4 +111,4 @@ def transactions_world(
             world.records_go_on()
             moving.close()
             world.must_be_in_sync()
-        world.told = world.load.verdict()
+        world.verdict = world.load.verdict()

@@ -13,24 +13,13 @@ from sparkraft.pipeline import iceberg_upkeep, upkeep
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.iceberg_upkeep import keep_up
 from sparkraft.pipeline.spec import SpecError
-from tests.pipeline.test_iceberg import stored
+from tests.pipeline.test_iceberg import FILE, stored
 from tests.pipeline.test_table_files import numbers, put
 from tests.pipeline.test_table_merge import upsert
 
 TARGET = 1 << 20
 WEEK = 168
 ROUNDS = 3
-
-FILE = """
-name = "n"
-checkpoint = "c"
-[source]
-subscribe = "t"
-[[sink]]
-kind = "iceberg"
-table = "ns.t"
-path = "wh"
-"""
 
 
 @pytest.fixture

@@ -290,7 +290,7 @@ def test_nulls_come_first_in_the_order_also_on_the_driver(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (pa.table({"x": [1]}), "there is no column id to merge by, only x"),
+        (pa.table({"x": [1]}), "column id to merge by does not exist, only x"),
         (pa.table({"id": [{"x": 1}]}), "column id to merge by is struct<x: int64>"),
     ],
 )

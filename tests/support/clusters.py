@@ -34,6 +34,18 @@ T = TypeVar("T")
 Kind = Literal["sparkraft", "kafka"]
 COMBINED = "broker,controller"
 
+OF_TRANSACTIONS = {
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "500",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "min.insync.replicas": "2",
+}
+"""Configs of three nodes that coordinate groups and transactions while one of them is killed."""
+
 TOLD_SECONDS_MAX = 90.0
 """Until brokers have heard of a change, on a machine that has other work."""
 

@@ -307,7 +307,8 @@ class Copier(_Worker):
         messages = consumer.consume(200, timeout=0.3)
         metadata = consumer.consumer_group_metadata()
         # Partitions may have a new owner, who starts at the offsets that are committed. A member
-        # without an id has been fenced: no coordinator could tell its commits from its successor's.
+        # without an id has been fenced: a coordinator could not distinguish its commits from those
+        # of its successor.
         if self._moved or not consumer.memberid():
             return not messages or _rewind(consumer)
         records = [message for message in messages if message.error() is None]

@@ -56,7 +56,7 @@ def keep_up(sink: IcebergSink, *, target_bytes: int, retain_hours: int) -> Upkee
     """Compact a table, expire its snapshots, and delete files that are no longer needed.
 
     Raises:
-        SpecError: there is no such table, or the retention is too short.
+        SpecError: the table does not exist, or the retention is too short.
     """
     check_retention(retain_hours)
     table = sink.loaded()
@@ -78,7 +78,7 @@ def keep_up(sink: IcebergSink, *, target_bytes: int, retain_hours: int) -> Upkee
 
 
 def iceberg_files(sink: IcebergSink) -> list[tuple[Any, int]]:
-    """Partition and size of each file of a table; none if there is no table."""
+    """Partition and size of each file of a table; none if the table does not exist."""
     table = sink.loaded()
     found = [] if table is None else table.scan().plan_files()
     return [(str(each.file.partition), each.file.file_size_in_bytes) for each in found]

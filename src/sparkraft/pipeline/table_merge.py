@@ -193,7 +193,8 @@ def check_keys(name: str, schema: pa.Schema, keys: Sequence[str], order_by: str)
     missing = [key for key in wanted if key not in schema.names]
     if missing:
         raise SpecError(
-            f"{name}: there is no column {missing[0]} to merge by, only " + ", ".join(schema.names)
+            f"{name}: column {missing[0]} to merge by does not exist, only "
+            + ", ".join(schema.names)
         )
     nested = [key for key in wanted if pa.types.is_nested(schema.field(key).type)]
     if nested:

@@ -119,7 +119,7 @@ def joinable(files: Iterable[tuple[Any, int]]) -> int:
 
 
 def delta_files(path: str) -> list[tuple[Any, int]]:
-    """Partition and size of each file of a Delta table; none if there is no table."""
+    """Partition and size of each file of a Delta table; none if it does not exist."""
     import pyarrow as pa
     from deltalake import DeltaTable
 

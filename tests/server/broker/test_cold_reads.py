@@ -1,4 +1,4 @@
-"""Parts of files are read once, few at a time, and whoever waits may leave."""
+"""Parts of files are read once, few at a time, and a fetch that waits may be cancelled."""
 
 import asyncio
 from typing import Any

@@ -38,7 +38,7 @@ class WorkQueue:
         self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
         """Calls, and the futures of their results. Bounded by what clients may send unanswered."""
         self._turn: Turn | None = None
-        """That of the task; None if there is no task."""
+        """The current turn of the task; None without a task."""
         self._calls = False
         """Whether the task is executing a call."""
         self._closed = False

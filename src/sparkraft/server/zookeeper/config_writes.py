@@ -23,7 +23,7 @@ async def write_config(client: "ZooKeeperClient", entity: str, values: "Mapping[
     """Replace the configs of an entity, such as `topics/t`.
 
     Raises:
-        KafkaError: STALE_CONTROLLER_EPOCH while there is no controller, or a KRaft controller.
+        KafkaError: STALE_CONTROLLER_EPOCH without a controller, or with one of KRaft.
     """
     path = f"{CONFIG}/{entity}"
     data = encode_configs(dict(values))
