@@ -102,6 +102,30 @@ def test_partitions_are_kept_apart(tmp_path):
     assert len(list(scan.plan_files())) == 1
 
 
+def test_a_compaction_that_lost_its_race_joins_nothing_again(sink, tmp_path, monkeypatch):
+    """Otherwise each attempt takes longer than the last, and a busy pipeline always wins."""
+    for batch in range(3):
+        put(sink, numbers(batch * 10, 10), batch, tasks=1)
+    batches, joined = [3], []
+    write, join = iceberg_upkeep.write_snapshot, iceberg_upkeep._join
+
+    def write_late(*arguments):
+        write(*arguments)
+        if len(batches) < 8:
+            put(made(tmp_path), numbers(batches[-1] * 10, 10), batches[-1], tasks=1)
+            batches.append(batches[-1] + 1)
+
+    def count(folder, group):
+        joined.append(len(group))
+        return join(folder, group)
+
+    monkeypatch.setattr(iceberg_upkeep, "write_snapshot", write_late)
+    monkeypatch.setattr(iceberg_upkeep, "_join", count)
+    assert keep_up(sink, target_bytes=TARGET, retain_hours=WEEK) == (3, 8, 0)
+    assert joined == [3]
+    assert stored(tmp_path) == numbers(0, 100).to_pylist()
+
+
 @pytest.mark.parametrize("keys", [(), ("id",)])
 def test_batches_that_are_written_meanwhile_are_stored_once(tmp_path, keys):
     failures, rounds, batches = [], [], [0]

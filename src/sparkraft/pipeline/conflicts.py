@@ -30,6 +30,7 @@ def commit_with_retries(
     conflict: type[Exception] | tuple[type[Exception], ...],
     table: str,
     attempts: int = ATTEMPTS_MAX,
+    pause_s_max: float = _PAUSE_S_MAX,
 ) -> T:
     """Call `commit` until another writer no longer precedes it; return its result.
 
@@ -39,6 +40,7 @@ def commit_with_retries(
             not have committed.
         table: its name in the log.
         attempts: how many.
+        pause_s_max: seconds between two attempts, at most.
 
     Raises:
         Exception: of type `conflict`, from the last attempt; or any other.
@@ -48,6 +50,6 @@ def commit_with_retries(
             return commit()
         except conflict as error:
             log.info("%s: committing again after %s", table, type(error).__name__)
-        pause = min(_PAUSE_S_MAX, _PAUSE_S * 2**attempt)
+        pause = min(pause_s_max, _PAUSE_S * 2**attempt)
         time.sleep(pause * random.uniform(0.5, 1))
     return commit()

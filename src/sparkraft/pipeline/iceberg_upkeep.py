@@ -1,7 +1,8 @@
 """Upkeep of Iceberg tables beside running pipelines: compaction, expiry, removal of old files.
 
-    1. Small files of a partition are joined into one; a row group is in memory at a time. A batch
-       that replaces one of these files first makes the others be joined again.
+    1. Small files of a partition are joined into one; a row group is in memory at a time. Files
+       that come meanwhile are left for the next time: a commit that lost its race to a batch joins
+       nothing again, unless batches replaced a file of each group.
     2. Snapshots that are older than the retention expire, except the last one and those of branches
        and tags. Readers of an older snapshot fail then.
     3. Files that no snapshot names are deleted if they are older than the retention: those of
@@ -42,7 +43,9 @@ _FILES_MAX: Final = 1000
 
 
 _ATTEMPTS_MAX: Final = 30
-"""A pipeline may commit several times while a commit is prepared; joined files are kept."""
+_PAUSE_S_MAX: Final = 0.2
+"""A pipeline may commit several times while a commit is prepared. A long pause would only let more
+files arrive."""
 
 
 class _Joined(NamedTuple):
@@ -72,7 +75,7 @@ def keep_up(sink: IcebergSink, *, target_bytes: int, retain_hours: int) -> Upkee
         if expiring._snapshot_ids_to_expire:  # noqa: SLF001 (an empty commit is still one)
             expiring.commit()
 
-    commit_with_retries(expire, retried_errors(), sink.name)
+    commit_with_retries(expire, retried_errors(), sink.name, _ATTEMPTS_MAX, _PAUSE_S_MAX)
     table = sink.loaded()
     return Upkeep(before, _count(table), _delete_old(table, oldest))
 
@@ -89,19 +92,17 @@ def _count(table: Any) -> int:
 
 
 def _compact(sink: IcebergSink, target_bytes: int) -> None:
-    known: dict[tuple[str, ...], _Joined] = {}
+    known: list[_Joined] = []
 
     def compact() -> None:
         table = sink.loaded()
         folder = f"{table.location()}/data"
         present = data_files(table, sink.name, folder)
-        groups = list(_groups((file for file, _ in present.values()), target_bytes))
-        joined = []
-        for group in groups:
-            paths = tuple(each.path for each in group)
-            if paths not in known:
-                known[paths] = _join(folder, group)
-            joined.append(known[paths])
+        joined = [each for each in known if present.keys() >= set(each.paths)]
+        if not joined:
+            groups = _groups((file for file, _ in present.values()), target_bytes)
+            joined = [_join(folder, group) for group in groups]
+            known[:] = joined
         if not joined:
             return
         transaction = without_retries(table).transaction()
@@ -110,7 +111,7 @@ def _compact(sink: IcebergSink, target_bytes: int) -> None:
         write_snapshot(transaction, folder, added, removed, {"sparkraft.compacted": "true"})
         transaction.commit_transaction()
 
-    commit_with_retries(compact, retried_errors(), sink.name, _ATTEMPTS_MAX)
+    commit_with_retries(compact, retried_errors(), sink.name, _ATTEMPTS_MAX, _PAUSE_S_MAX)
 
 
 def _groups(files: Iterable[DataFile], target_bytes: int) -> Iterator[Sequence[DataFile]]:
