@@ -83,7 +83,12 @@ class Writer:
 
 
 class LibrdkafkaWriter(Writer):
-    """Adds partitions itself: the epoch stays from transaction to transaction."""
+    """Adds partitions itself: the epoch stays from transaction to transaction.
+
+    librdkafka ends a transaction whose partitions may not have been added, and the coordinator has
+    nothing to abort then: INVALID_TXN_STATE, also on Apache Kafka, and fatal. So what is to be
+    aborted is delivered first.
+    """
 
     def __init__(self, bootstrap: str, name: str) -> None:
         super().__init__(name)
@@ -96,6 +101,8 @@ class LibrdkafkaWriter(Writer):
             producer.begin_transaction()
             for topic in TOPICS:
                 producer.produce(topic, value, partition=0)
+            if not commit:
+                producer.flush(30)
             if self._end(producer, commit=commit):
                 self.committed.append(value)
             self.ended += 1
