@@ -17,6 +17,7 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import RegisterControllerRecord
 from sparkraft.raft.replica import Replica
 from sparkraft.raft.states import Candidate
+from sparkraft.server.broker.lifecycle import BrokerLifecycle
 from sparkraft.server.broker.metadata_publisher import MetadataPublisher
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.controller import snapshots
@@ -242,3 +243,16 @@ def _controllers_register_too_early() -> Patches:
 @_mutant("brokers are written in the newest version, whatever is finalized", "V1")
 def _brokers_register_in_the_newest_version() -> Patches:
     return [(features, "register_broker_version", lambda _level: 4)]
+
+
+@_mutant(
+    "a broker whose registration was replaced by an earlier process's stays fenced",
+    "C10",
+    scenario="registrations-arrive-late",
+    workload="produce-consume",
+)
+def _late_registrations_are_final() -> Patches:
+    async def reclaim(self: BrokerLifecycle) -> None:
+        _ = self
+
+    return [(BrokerLifecycle, "_reclaim", reclaim)]

@@ -91,6 +91,11 @@ def test_records_outlive_the_moves_of_their_replicas() -> None:
     assert total["reassignments done"] > 0
 
 
+def test_brokers_outlive_late_registrations_of_earlier_processes() -> None:
+    counts = check(replace(NODES, seed=2, seconds=12, scenario="registrations-arrive-late"))
+    assert counts["late registration: NONE"] >= 2
+
+
 @pytest.mark.parametrize("mended", [False, True])
 def test_a_fault_that_lasts_strikes_no_more_once_all_is_mended(*, mended: bool) -> None:
     world = NodesWorld(seed=1, observed_by=NodeChecks, layout=Layout.of_records(1, 3))

@@ -1,4 +1,4 @@
-"""What a broker logs whose id is registered already: a kill before, or a double."""
+"""A broker whose id is registered already, or again: a kill before, a late request, or a double."""
 
 import asyncio
 import logging
@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode
-from sparkraft.server.broker.lifecycle import BrokerLifecycle
+from sparkraft.server.broker.broker_epoch import BrokerEpoch
+from sparkraft.server.broker.lifecycle import RECLAIMS_MAX, BrokerLifecycle
 
 SESSION_MS = 9_000
 NUMBERS = {
     "broker.session.timeout.ms": SESSION_MS,
     "initial.broker.registration.timeout.ms": 60_000,
+    "broker.heartbeat.interval.ms": 2_000,
 }
 
 
@@ -57,3 +59,61 @@ def test_a_second_node_with_the_same_id_is_a_warning_once_its_session_never_expi
     lines = logged(caplog, free_at=50_000)
     assert [level for level, _ in lines] == ["INFO", "WARNING"]
     assert lines[1][1].startswith("Broker id 7 is registered by another process")
+
+
+class Replaced(Registering):
+    """Registered in epoch 5; the image has broker 7 in epoch 9, in another process by default."""
+
+    def __init__(self, *, incarnation: str = "theirs", free_at: int = 0) -> None:
+        super().__init__(free_at)
+        self._incarnation: Any = "ours"
+        self._reclaims = 0
+        self._epoch = BrokerEpoch()
+        self._epoch.on_registered(5)
+        known = SimpleNamespace(incarnation_id=incarnation, epoch=9)
+        brokers = {7: known} if incarnation else {}
+        self._publisher: Any = SimpleNamespace(image=SimpleNamespace(brokers=brokers))
+        self._config.node_id = 7
+        self.sent = 0
+
+    async def _send_registration(self, request: Any, timeout_ms: int) -> Any:
+        self.sent += 1
+        response = await super()._send_registration(request, timeout_ms)
+        response.broker_epoch = 10 + self.sent
+        return response
+
+
+def reclaim(broker: Replaced, times: int = 1) -> Replaced:
+    async def run() -> None:
+        for _ in range(times):
+            await broker._reclaim()
+
+    asyncio.run(run())
+    return broker
+
+
+def test_a_broker_replaced_by_an_ended_process_registers_again() -> None:
+    broker = reclaim(Replaced())
+    assert (broker.sent, broker.broker_epoch) == (1, 11)
+
+
+def test_a_broker_replaced_by_a_running_process_stays_fenced_and_says_so(caplog) -> None:
+    broker = reclaim(Replaced(free_at=SESSION_MS))
+    assert (broker.sent, broker.broker_epoch) == (1, 5)
+    assert broker.now == NUMBERS["broker.heartbeat.interval.ms"]
+    assert "second node with the same id" in caplog.text
+
+
+def test_two_nodes_with_one_id_do_not_take_turns_without_end(caplog) -> None:
+    broker = reclaim(Replaced(), times=RECLAIMS_MAX + 5)
+    assert broker.sent == RECLAIMS_MAX
+    assert "second node with the same id" in caplog.text
+
+
+def test_an_unregistered_broker_does_not_register_again() -> None:
+    assert reclaim(Replaced(incarnation="")).sent == 0
+
+
+def test_a_broker_whose_second_registration_got_no_response_adopts_its_epoch() -> None:
+    broker = reclaim(Replaced(incarnation="ours"))
+    assert (broker.sent, broker.broker_epoch) == (0, 9)

@@ -4,7 +4,7 @@ UNREGISTERED = -1
 
 
 class BrokerEpoch:
-    """Set once, by the lifecycle, when the controller has registered this broker."""
+    """Set by the lifecycle, when the controller has registered this broker."""
 
     __slots__ = ("value",)
 

@@ -7,6 +7,10 @@
 The broker epoch is the offset of the registration record; requests with another one are stale. A
 clean stop writes it to `.kafka_cleanshutdown`, and the next registration sends it: the controller
 then knows that this broker lost no records (KIP-966).
+
+A controller accepts a registration with another incarnation id if the registered broker has no
+session: before its first heartbeat, or after it expired. So the delayed registration of an earlier
+process can replace ours. `BrokerLifecycle._reclaim` registers again then.
 """
 
 import asyncio
@@ -48,6 +52,10 @@ _REASONS = {
 
 DUPLICATE_RETRY_MS = 100
 """Between registrations that another process with our id, or our last incarnation, prevents."""
+
+RECLAIMS_MAX = 3
+"""How often a process registers again after another one with its id: two running nodes with one id
+must not take turns without end."""
 
 SHUTDOWN_MS_MAX = 30_000
 """How long a controlled shutdown may take."""
@@ -153,6 +161,7 @@ class BrokerLifecycle:
         self._incarnation = random_uuid(env.entropy)
         self._wake = asyncio.Event()
         self._stopping = False
+        self._reclaims = 0
         self.offline_directories: list[Uuid] = []
         self._unreported_since_ms: int | None = None
         """Since when a failed directory has been unknown to the controller."""
@@ -263,7 +272,7 @@ class BrokerLifecycle:
                 for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
             ],
             rack=self._config.text("broker.rack") or None,
-            log_dirs=sorted(self._directories),
+            log_dirs=sorted(set(self._directories) - set(self.offline_directories)),
             previous_broker_epoch=self._previous_epoch,
         )
 
@@ -330,10 +339,55 @@ class BrokerLifecycle:
             return None
         if response.error_code:
             log.warning("Heartbeat was refused: %s", ErrorCode(response.error_code).name)
+            if response.error_code == ErrorCode.STALE_BROKER_EPOCH and not want_shut_down:
+                await self._reclaim()
             return None
         if reported == len(self.offline_directories):
             self._unreported_since_ms = None
         return response
+
+    async def _reclaim(self) -> None:
+        """Register again if the image has another process's registration with our id.
+
+        A process that has ended sends no heartbeats, so it has no session, and the controller
+        accepts our registration with a new broker epoch. While the other process runs, it refuses.
+        A broker that was unregistered stays so. Kafka's broker stays fenced until it is restarted.
+        """
+        known = self._publisher.image.brokers.get(self._config.node_id)
+        if known is None:
+            return
+        if known.incarnation_id == self._incarnation:
+            if known.epoch > self.broker_epoch:  # the response to an earlier call was lost
+                self._epoch.on_registered(known.epoch)
+            return
+        if self._reclaims < RECLAIMS_MAX and await self._register_again():
+            return
+        log.warning(
+            "Broker id %d is registered by another process: a second node with the same id. This "
+            "broker stays fenced; stop one of them",
+            self._config.node_id,
+        )
+        await self._pause(self._config.number("broker.heartbeat.interval.ms"))
+
+    async def _register_again(self) -> bool:
+        """Whether the controller accepted it; True as well if there is no response to act on."""
+        timeout_ms = self._config.number("broker.session.timeout.ms") // 2
+        try:
+            response = await self._send_registration(self._registration(), timeout_ms)
+        except KafkaError as error:
+            log.warning("Registration failed: %s", error)
+            return True
+        if response.error_code:
+            log.warning("Registration was refused: %s", ErrorCode(response.error_code).name)
+            return False
+        self._reclaims += 1
+        self._epoch.on_registered(response.broker_epoch)
+        log.warning(
+            "Another process had registered broker %d; registered again with broker epoch %d",
+            self._config.node_id,
+            self.broker_epoch,
+        )
+        return True
 
     def _heartbeat_request(self, *, want_shut_down: bool) -> Any:
         from sparkraft.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest

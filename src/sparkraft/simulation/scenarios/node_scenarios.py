@@ -29,7 +29,12 @@ from sparkraft.simulation.scenarios.node_runs import (
 from sparkraft.simulation.workload.clients import Workload
 from sparkraft.simulation.workload.epoch_prober import EpochProber
 from sparkraft.simulation.workload.history import check
-from sparkraft.simulation.workload.node_clients import ask_controller, create_topics, ending_request
+from sparkraft.simulation.workload.node_clients import (
+    ask_controller,
+    create_topics,
+    ending_request,
+    registration_request,
+)
 from sparkraft.simulation.world.machine import Machine, image_of
 from sparkraft.simulation.world.nodes import Layout, NodesWorld
 from sparkraft.simulation.world.violation import Violation
@@ -56,6 +61,12 @@ RECORDS_AFTER = 20
 
 REPLICAS = 3
 """With only two, a partition would not survive a replica that is lost for good."""
+
+LATE_S = 0.4
+"""Delay of a controller's responses to a broker whose registration another process replaces."""
+
+RECLAIMED_S = 15
+"""Time limit for that broker to be unfenced again: several heartbeats."""
 
 TOPICS_AFTER = 3
 """Topics that must be created after healing."""
@@ -152,6 +163,48 @@ def _kill_and_unplug(world: NodesWorld) -> None:
         for machine in world.brokers:
             machine.start()
         world.run_for(dice.uniform(1, 7))
+
+
+def registrations_arrive_late(settings: Settings) -> NodesWorld:
+    """Let registrations of ended processes reach the controller after those of their successors."""
+    layout = replace(Layout.of_records(settings.seed, 3), brokers=0, release=None)
+    return _of_records(settings, layout, _register_late)
+
+
+def _register_late(world: NodesWorld) -> None:
+    """Register a broker as another process while it has no session; it must be unfenced again.
+
+    It has none before its first heartbeat, and after it was isolated for a while.
+    """
+    leader = world.leader()
+    if leader is None or image_of(leader) is None:
+        world.run_for(1)
+        return
+    machine = world.dice.choice([other for other in world.brokers if other is not leader])
+    links = {(leader.name, machine.name), (machine.name, leader.name)}
+    known = _registered(leader, machine).incarnation_id
+    if coin(world):
+        machine.kill()
+        # It learns of its registration late.
+        world.network.slow_s[leader.name, machine.name] = LATE_S
+        machine.start()
+        world.run_for(HEALTHY_S, lambda: _registered(leader, machine).incarnation_id != known)
+    else:
+        world.network.cut |= links
+        world.run_for(HEALTHY_S, lambda: _registered(leader, machine).fenced)
+    request = registration_request(world, machine, _registered(leader, machine))
+    world.operate(ask_controller(world, leader, request, "late registration"))
+    world.run_for(1, lambda: _registered(leader, machine).incarnation_id == request.incarnation_id)
+    world.network.cut -= links
+    world.network.slow_s.clear()
+    back = world.run_for(RECLAIMED_S, lambda: not _registered(leader, machine).fenced)
+    demand(world, back, f"{machine.name} is still fenced {RECLAIMED_S} s after {request}")
+
+
+def _registered(leader: Machine, machine: Machine) -> Any:
+    """The registration of a broker in the image of the active controller."""
+    image = image_of(leader)
+    return None if image is None else image.brokers.get(machine.id)
 
 
 def _chaos(
@@ -525,5 +578,6 @@ NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {
     "leaders-take-turns-alone": leaders_take_turns_alone,
     "killed-then-unplugged": killed_then_unplugged,
     "coordinators-return": coordinators_return,
+    "registrations-arrive-late": registrations_arrive_late,
     **{name: _scenario(name) for name in KAFKAS},
 }

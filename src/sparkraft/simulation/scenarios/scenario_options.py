@@ -55,6 +55,7 @@ _OF_NODES = {
     "leaders-take-turns-alone": _uses("seconds"),
     "killed-then-unplugged": _uses("seconds"),
     "coordinators-return": _uses("seconds"),
+    "registrations-arrive-late": _uses("seconds"),
 }
 
 _ONE_OR_MORE = _uses("nodes", "observers", "faults", kinds=GENTLE)

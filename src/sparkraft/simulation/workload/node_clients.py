@@ -7,11 +7,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
 from sparkraft.client.connection import Connection
-from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.features import SUPPORTED_FEATURES
+from sparkraft.metadata.image import BrokerRegistration, ClusterImage
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k57_update_features as k57
+from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k80_add_raft_voter as k80
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -147,6 +150,29 @@ def _key(machine: "Machine", keys: dict[int, Any]) -> Any:
 def _removal(key: Any) -> RemoveRaftVoterRequest:
     return RemoveRaftVoterRequest(
         cluster_id=None, voter_id=int(key.id), voter_directory_id=key.directory_id
+    )
+
+
+def registration_request(
+    world: "NodesWorld", machine: "Machine", known: BrokerRegistration
+) -> k62.BrokerRegistrationRequest:
+    """Return the request of another process of a machine, which never sends a heartbeat."""
+    return k62.BrokerRegistrationRequest(
+        broker_id=machine.id,
+        cluster_id=world.cluster_id,
+        incarnation_id=Uuid(world.dice.randbytes(16)),
+        listeners=[
+            k62.Listener(
+                name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol
+            )
+            for one in known.endpoints
+        ],
+        features=[
+            k62.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
+        ],
+        log_dirs=sorted(known.directories),
+        previous_broker_epoch=-1,
     )
 
 
