@@ -44,6 +44,7 @@ _OUR_COMMANDS = {
     "console": "show the cluster in a web browser",
     "console-users": "list, add and remove the users of a console",
     "zookeeper-controller": "show and move the controller of a ZooKeeper cluster",
+    "zookeeper-migration": "check and follow the migration of a ZooKeeper cluster to KRaft",
     "pipeline": "run a pipeline on Spark",
     "zookeeper-check": "check the znodes of a Kafka cluster in ZooKeeper",
     "simulate": "run quorums by seed, with faults, and check every invariant",

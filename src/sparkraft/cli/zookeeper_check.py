@@ -13,8 +13,9 @@ from sparkraft.cli.session import print_json
 from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
 from sparkraft.zookeeper.client import ZooKeeperClient
 from sparkraft.zookeeper.connect_string import ConnectString, parse_connect_string
-from sparkraft.zookeeper.errors import NoNodeError, ZooKeeperError
-from sparkraft.zookeeper.requests import GetChildren, GetData
+from sparkraft.zookeeper.errors import ZooKeeperError
+from sparkraft.zookeeper.migration.reading import read_tree
+from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes import tree
 from sparkraft.zookeeper.znodes.brokers import BROKER_IDS
 from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID, CONTROLLER, MIGRATION
@@ -23,26 +24,6 @@ from sparkraft.zookeeper.znodes.topics import TOPICS
 
 CONNECT_MS_MAX = 30_000
 """As long as `zookeeper-shell` waits for a server."""
-
-_ROOTS = [
-    "/admin",
-    "/brokers",
-    "/cluster",
-    "/config",
-    "/controller",
-    "/controller_epoch",
-    "/delegation_token",
-    "/feature",
-    "/isr_change_notification",
-    "/kafka-acl",
-    "/kafka-acl-changes",
-    "/kafka-acl-extended",
-    "/kafka-acl-extended-changes",
-    "/latest_producer_id_block",
-    "/log_dir_event_notification",
-    "/migration",
-]
-"""Kafka's top-level znodes with data that it reads; others may belong to other programs."""
 
 
 class Cluster(NamedTuple):
@@ -90,31 +71,24 @@ async def _read(ensemble: ConnectString) -> Cluster:
         await client.start(CONNECT_MS_MAX)
     except TimeoutError as error:
         raise CommandError(str(error)) from error
-    cluster = Cluster({}, [])
     try:
-        left = list(reversed(_ROOTS))
-        while left:
-            left += await _read_one(client, left.pop(), cluster)
+        znodes = await read_tree(client)
     except ZooKeeperError as error:
         raise CommandError(str(error)) from error
     finally:
         await client.close()
+    cluster = Cluster({}, [])
+    for path in znodes:
+        _decode(znodes, path, cluster)
     return cluster
 
 
-async def _read_one(client: ZooKeeperClient, path: str, cluster: Cluster) -> list[str]:
-    """Read one znode into `cluster`; return the paths of its children."""
-    names: list[str] = []
-    try:
-        names, _ = await client.submit_until_connected(GetChildren(path=path))
-        if tree.has_codec(path):
-            data, _ = await client.submit_until_connected(GetData(path=path))
-            cluster.values[path] = tree.decode(path, data)
-    except NoNodeError:  # absent, or deleted since its parent was read
-        return []
-    except ZnodeError as error:
-        cluster.problems.append(error)
-    return [f"{path}/{name}" for name in sorted(names, reverse=True)]
+def _decode(znodes: ZnodeTree, path: str, cluster: Cluster) -> None:
+    if tree.has_codec(path):
+        try:
+            cluster.values[path] = znodes.value(path)
+        except ZnodeError as error:
+            cluster.problems.append(error)
 
 
 def _describe(cluster: Cluster) -> dict[str, Any]:

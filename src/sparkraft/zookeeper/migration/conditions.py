@@ -1,0 +1,156 @@
+"""Conditions that a cluster must meet before KRaft controllers may take it over (KIP-866).
+
+Kafka waits until each broker of an assignment is registered, and fails in the middle if it cannot
+read a znode. Everything that znodes can show is checked here before the first change.
+
+Conditions of ours, which Kafka does not have: access control entries, delegation tokens and
+encrypted configs are refused, because their changes would not be written back to ZooKeeper while
+brokers still read them there.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sparkraft.metadata.configs.broker import dynamic_definition_of
+from sparkraft.metadata.configs.definition import ConfigType
+from sparkraft.zookeeper.migration.records import (
+    LITERAL_ACLS,
+    PREFIXED_ACLS,
+    TOKENS,
+    batches_of,
+    topics_to_copy,
+)
+from sparkraft.zookeeper.migration.tree import ZnodeTree
+from sparkraft.zookeeper.znodes.brokers import BROKER_IDS
+from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID, CONTROLLER, MIGRATION
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
+from sparkraft.zookeeper.znodes.topics import CONFIG, TOPICS, Topic
+
+_NAMES_MAX = 5
+"""Names in one sentence."""
+
+
+class Condition(NamedTuple):
+    """One condition of a migration."""
+
+    text: str
+    obstacle: str | None
+    """Why it is not met; None if it is."""
+
+
+class _NoEntropy:
+    """The records of a check are never written; their ids need not be random."""
+
+    def random_bytes(self, count: int) -> bytes:
+        return bytes(range(1, count + 1))
+
+    def below(self, bound: int) -> int:
+        _ = bound
+        return 0
+
+
+def conditions_of(tree: ZnodeTree) -> list[Condition]:
+    """Every condition that znodes can show, met or not, in the order in which to resolve them."""
+    problems = [f"{error.path}: {error.reason}" for error in tree.problems()]
+    first = [
+        Condition("the cluster has an id", _missing(tree, CLUSTER_ID)),
+        Condition("every znode is readable", _list(problems)),
+    ]
+    if any(each.obstacle for each in first):
+        return first
+    return [
+        *first,
+        Condition("no KRaft controller has migrated it before", _earlier_migration(tree)),
+        Condition("brokers are registered", _no_brokers(tree)),
+        Condition("every broker with replicas is registered", _list(_absent_brokers(tree))),
+        Condition("no access control entries", _list(_acls(tree))),
+        Condition("no delegation tokens", _list(tree.children(TOKENS))),
+        Condition("no encrypted configs of brokers", _list(_passwords(tree))),
+        Condition("every znode can be copied", _uncopied(tree)),
+    ]
+
+
+def obstacle_of(tree: ZnodeTree) -> str | None:
+    """The first condition that is not met, as a sentence; None if all are."""
+    unmet = (each for each in conditions_of(tree) if each.obstacle is not None)
+    return next((f"not met: {each.text} ({each.obstacle})" for each in unmet), None)
+
+
+def _missing(tree: ZnodeTree, path: str) -> str | None:
+    return None if path in tree else f"no {path}"
+
+
+def _list(names: list[str]) -> str | None:
+    if not names:
+        return None
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return "; ".join(names[:_NAMES_MAX]) + more
+
+
+def _earlier_migration(tree: ZnodeTree) -> str | None:
+    controller = tree.value(CONTROLLER)
+    if controller is not None and controller.kraft_epoch >= 0:
+        return f"/controller: KRaft controller {controller.broker}"
+    migration = tree.value(MIGRATION)
+    if migration is not None and migration.metadata_offset >= 0:
+        return "/migration is left; delete it if that migration was rolled back"
+    return None
+
+
+def _no_brokers(tree: ZnodeTree) -> str | None:
+    return None if tree.children(BROKER_IDS) else f"no znode in {BROKER_IDS}"
+
+
+def brokers_with_replicas(tree: ZnodeTree) -> dict[int, str]:
+    """Broker id → a topic that it has, or gets, a replica of."""
+    found: dict[int, str] = {}
+    for name in topics_to_copy(tree):
+        topic: Topic = tree.value(f"{TOPICS}/{name}")
+        for assignment in topic.partitions.values():
+            for broker in (*assignment.replicas, *assignment.adding):
+                found.setdefault(broker, name)
+    return found
+
+
+def _absent_brokers(tree: ZnodeTree) -> list[str]:
+    registered = set(map(int, tree.children(BROKER_IDS)))
+    with_replicas = sorted(brokers_with_replicas(tree).items())
+    return [
+        f"broker {broker} has replicas of {topic}"
+        for broker, topic in with_replicas
+        if broker not in registered
+    ]
+
+
+def _acls(tree: ZnodeTree) -> list[str]:
+    return [
+        f"{root}/{kind}/{name}"
+        for root in (LITERAL_ACLS, PREFIXED_ACLS)
+        for kind in tree.children(root)
+        for name in tree.children(f"{root}/{kind}")
+    ]
+
+
+def _passwords(tree: ZnodeTree) -> list[str]:
+    return [f"{path}: {key}" for path, key in _broker_configs(tree) if _is_password(key)]
+
+
+def _broker_configs(tree: ZnodeTree) -> Iterator[tuple[str, str]]:
+    for name in tree.children(f"{CONFIG}/brokers"):
+        path = f"{CONFIG}/brokers/{name}"
+        for key in tree.value(path) or {}:
+            yield path, key
+
+
+def _is_password(key: str) -> bool:
+    definition = dynamic_definition_of(key)
+    return definition is not None and definition.kind is ConfigType.PASSWORD
+
+
+def _uncopied(tree: ZnodeTree) -> str | None:
+    try:
+        for _ in batches_of(tree, _NoEntropy()):
+            pass
+    except ZnodeError as error:
+        return f"{error.path}: {error.reason}"
+    return None

@@ -1,0 +1,84 @@
+"""What keeps a cluster from being migrated, and how far a migration is."""
+
+import pytest
+
+from sparkraft.zookeeper.migration.conditions import conditions_of, obstacle_of
+from sparkraft.zookeeper.migration.progress import Stage, progress_of
+from tests.zookeeper.migration.trees import SECURED, tree_of
+
+KRAFT = '{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":1}'
+COPIED = (
+    '{"version":0,"kraft_metadata_offset":122,"kraft_controller_id":3000,'
+    '"kraft_metadata_epoch":1,"kraft_controller_epoch":1}'
+)
+
+
+def test_a_cluster_without_access_control_and_tokens_is_ready():
+    tree = tree_of(without=SECURED)
+    assert [each.obstacle for each in conditions_of(tree)] == [None] * 9
+    assert obstacle_of(tree) is None
+
+
+def test_a_secured_cluster_is_refused():
+    unmet = {each.text: each.obstacle for each in conditions_of(tree_of()) if each.obstacle}
+    assert unmet == {
+        "no access control entries": "/kafka-acl/Cluster/kafka-cluster; /kafka-acl/Group/*; "
+        "/kafka-acl/Topic/t1; /kafka-acl-extended/prefixed/Topic/pre-",
+        "no delegation tokens": "0A2pX07CToq_4vbBzIk2cw",
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "obstacle"),
+    [
+        ("/cluster/id", None, "the cluster has an id (no /cluster/id)"),
+        ("/feature", '{"version":9}', "every znode is readable (/feature: version 9"),
+        ("/controller", KRAFT, "migrated it before (/controller: KRaft controller 3000)"),
+        ("/migration", COPIED, "migrated it before (/migration is left; delete it"),
+        ("/brokers/ids/3", None, "is registered (broker 3 has replicas of t1)"),
+        (
+            "/config/brokers/1",
+            '{"version":1,"config":{"ssl.key.password":"x"}}',
+            "no encrypted configs of brokers (/config/brokers/1: ssl.key.password)",
+        ),
+        (
+            "/brokers/topics/t1",
+            '{"partitions":{"0":[1]},"version":2}',
+            "every znode can be copied (/brokers/topics/t1: no topic id",
+        ),
+    ],
+)
+def test_each_obstacle_is_a_sentence(path, data, obstacle):
+    found = obstacle_of(tree_of({path: data}, without=SECURED))
+    assert found is not None
+    assert obstacle in found
+
+
+def test_brokers_have_to_be_registered():
+    topics = ("/brokers/topics/", "/brokers/ids/")
+    found = obstacle_of(tree_of(without=(*SECURED, *topics)))
+    assert found == "not met: brokers are registered (no znode in /brokers/ids)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "stage", "step"),
+    [
+        ({"/migration": None}, Stage.ZOOKEEPER, "zookeeper-migration check"),
+        ({}, Stage.WAITING, "restart each broker with zookeeper.metadata.migration.enable=true"),
+        ({"/migration": COPIED, "/controller": KRAFT}, Stage.DUAL_WRITE, "restart brokers 1, 2, 3"),
+        ({"/migration": COPIED}, Stage.ROLLED_BACK, "delete /migration"),
+    ],
+)
+def test_the_stage_follows_from_znodes(changes, stage, step):
+    progress = progress_of(tree_of(changes))
+    assert progress.stage is stage
+    assert step in progress.next_step
+
+
+def test_without_brokers_in_zookeeper_the_migration_can_be_finalized():
+    changes = {"/migration": COPIED, "/controller": KRAFT}
+    progress = progress_of(tree_of(changes, without=("/brokers/ids/",)))
+    assert progress.stage is Stage.KRAFT_BROKERS
+    assert progress.controller == "KRaft controller 3000"
+    assert progress.metadata_offset == 122
+    assert "to finalize" in progress.next_step
