@@ -67,8 +67,19 @@ def read(duck, sink):
     return duck.execute(f"SELECT * FROM {place} ORDER BY id").fetch_arrow_table().to_pylist()
 
 
-@pytest.mark.parametrize("parts", [(), ("part",)])
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+TRANSFORMS = ("day(at)", "bucket(3, id)", "truncate(2, name)", "month(day)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("delta", ()),
+        ("delta", ("part",)),
+        ("iceberg", ()),
+        ("iceberg", ("part",)),
+        ("iceberg", TRANSFORMS),
+    ],
+)
 def test_duckdb_reads_what_was_written(duck, tmp_path, kind, parts):
     sink = sink_of(kind, tmp_path, parts)
     upsert(sink, rows_of(0, 20, "a"), 0)

@@ -19,6 +19,7 @@ from sparkraft.pipeline.metrics import parsed_listen
 from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
 from sparkraft.pipeline.table_fit import TOMBSTONE
+from sparkraft.pipeline.table_transforms import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
         for sink in pipeline.sinks
         for option, chosen in (
             ("keys", sink.keys),
-            ("partition_by", sink.partition_by),
+            ("partition_by", tuple(_column(sink.kind, each) for each in sink.partition_by)),
             ("order_by", tuple(filter(None, [sink.order_by]))),
         )
         for each in chosen
@@ -79,6 +80,11 @@ def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
                 f"the {kind} sink: {option} names {each}, which is not a column; columns: "
                 + ", ".join(columns)
             )
+
+
+def _column(kind: str, part: str) -> str:
+    """The column of an entry of `partition_by`, which may be a transform for an Iceberg table."""
+    return part_of(part).column if kind == "iceberg" else part
 
 
 def _check_owner(pipeline: Pipeline) -> None:

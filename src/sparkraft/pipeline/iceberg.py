@@ -32,9 +32,10 @@ from sparkraft.pipeline.table_files import (
 from sparkraft.pipeline.table_fit import TOMBSTONE, TableFit, nullable
 from sparkraft.pipeline.table_merge import KeyedTask, check_keys, check_partitioning
 from sparkraft.pipeline.table_rewrite import DataFile
+from sparkraft.pipeline.table_transforms import IDENTITY, Part, part_in_iceberg, part_of, takes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -66,7 +67,8 @@ class IcebergSink:
         options: properties of pyiceberg's catalog, such as `type` and `uri`.
         keys: as for a Delta table.
         order_by: likewise.
-        partition_by: columns by which the first batch partitions the table.
+        partition_by: columns, or transforms such as `day(at)`, by which the first batch partitions
+            the table (see `table_transforms`).
     """
 
     takes_files: Final = True
@@ -232,7 +234,9 @@ class IcebergSink:
     def _create(self, schema: pa.Schema) -> Any:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        check_partitioning(self.name, schema, self.partition_by)
+        parts = [part_of(each) for each in self.partition_by]
+        for part in parts:
+            check_part(self.name, schema, part)
         catalog = self._catalog_of()
 
         def create() -> None:
@@ -240,29 +244,29 @@ class IcebergSink:
                 return
             catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
             with catalog.create_table_transaction(self.table, nullable(schema)) as transaction:
-                if self.partition_by:
+                if parts:
                     with transaction.update_spec() as update:
-                        for name in self.partition_by:
-                            update.add_identity(name)
+                        for part in parts:
+                            update.add_field(part.column, part.in_iceberg, _field_name(part))
 
         errors = (*retried_errors(), TableAlreadyExistsError)
         commit_with_retries(create, errors, self.name)
         return self.loaded()
 
     def _parts(self, table: Any, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns by which the table is partitioned."""
-        names = []
-        for field in table.spec().fields:
-            name = table.schema().find_column_name(field.source_id)
-            if str(field.transform) != "identity":
+        """The columns and transforms by which the table is partitioned."""
+        found = []
+        for field, part in _spec_parts(table.schema(), table.spec()):
+            if part is None:
                 raise SpecError(
-                    f"{self.name}: tables partitioned by {field.transform} of {name} are not "
-                    "supported, only by columns themselves"
+                    f"{self.name}: tables partitioned by {field.transform} are not supported"
                 )
-            if name not in schema.names:
-                raise SpecError(f"{self.name}: the rows have no column {name} to partition by")
-            names.append(name)
-        return tuple(names)
+            if part.column not in schema.names:
+                raise SpecError(
+                    f"{self.name}: the rows have no column {part.column} to partition by"
+                )
+            found.append(str(part))
+        return tuple(found)
 
     def _has_deletes(self, schema: pa.Schema) -> bool:
         import pyarrow as pa
@@ -344,8 +348,6 @@ def write_snapshot(
         removed: pyiceberg's files.
         properties: of the snapshot.
     """
-    from pyiceberg.io.pyarrow import parquet_file_to_data_file
-
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:
         mapping = metadata.schema().name_mapping.model_dump_json()
@@ -353,33 +355,125 @@ def write_snapshot(
     update = transaction.update_snapshot(snapshot_properties=properties)
     with update.overwrite() if removed else update.fast_append() as snapshot:
         for each in added:
-            file = parquet_file_to_data_file(
-                snapshot._io,  # noqa: SLF001 (a transaction has no other way to its files)
-                transaction.table_metadata,
-                f"{folder}/{each.path}",
+            snapshot.append_data_file(
+                _data_file(
+                    snapshot._io,  # noqa: SLF001 (a transaction has no other way to its files)
+                    transaction.table_metadata,
+                    f"{folder}/{each.path}",
+                    each,
+                )
             )
-            _check_partition(transaction.table_metadata, file, each)
-            snapshot.append_data_file(file)
         for old in removed:
             snapshot.delete_data_file(old)
 
 
-def _check_partition(metadata: Any, file: Any, written: TableFile) -> None:
-    # pyiceberg takes the partition from a file's statistics, which leave out long texts.
-    found = _partition(metadata.schema(), metadata.spec(), file)
-    if found != written.partition:
-        raise SpecError(f"the partition of {written.path} is not in its statistics: {found}")
+def _data_file(io: Any, metadata: Any, path: str, written: TableFile) -> Any:
+    """Pyiceberg's description of a file.
+
+    Its own function for this takes the partition from the file's statistics. They leave out long
+    texts, and a bucket does not follow from them; the task knows the partition.
+    """
+    import pyarrow.parquet as pq
+    from pyiceberg.io import pyarrow as of_arrow
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    schema = metadata.schema()
+    with io.new_input(path).open() as source:
+        footer = pq.read_metadata(source)
+    statistics = of_arrow.data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=of_arrow.compute_statistics_plan(schema, metadata.properties),
+        parquet_column_mapping=of_arrow.parquet_path_to_id_mapping(schema),
+    )
+    return IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=_record(metadata, written),
+        file_size_in_bytes=written.size,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _record(metadata: Any, written: TableFile) -> Any:
+    """The partition of a file as Iceberg stores it."""
+    from pyiceberg.typedef import Record
+
+    schema = metadata.schema()
+    parts = [str(part or field.name) for field, part in _spec_parts(schema, metadata.spec())]
+    if parts != list(written.partition):
+        raise SpecError(
+            f"another writer changed the table's partitioning meanwhile: {written.path} is "
+            f"partitioned by {', '.join(written.partition) or 'nothing'}"
+        )
+    kinds = [
+        str(field.transform.result_type(schema.find_type(field.source_id)))
+        for field in metadata.spec().fields
+    ]
+    values = written.partition.values()
+    return Record(*(_stored_value(*each) for each in zip(kinds, values, strict=True)))
+
+
+def _stored_value(kind: str, text: str | None) -> Any:
+    """A partition value from its text. Dates are days since 1970; transforms give numbers."""
+    if text is None or kind == "string":
+        return text
+    if kind == "boolean":
+        return text == "true"
+    if kind == "date" and "-" in text[1:]:
+        return (date.fromisoformat(text) - _EPOCH).days
+    return int(text)
+
+
+def _spec_parts(schema: Any, spec: Any) -> Iterator[tuple[Any, Part | None]]:
+    """The fields of a partitioning; None for an unknown transform."""
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or ""
+        yield field, part_in_iceberg(column, str(field.transform))
+
+
+def _field_name(part: Part) -> str | None:
+    """The name of a new partition field, such as `at_day`; pyiceberg chooses others."""
+    return part.column if part.transform == IDENTITY else None
+
+
+def check_part(name: str, columns: pa.Schema, part: Part) -> None:
+    """Refuse to partition a new table by a column that is missing or of another type.
+
+    Args:
+        name: of the sink, for the error.
+        columns: of the table.
+        part: to partition by.
+    """
+    if part.transform == IDENTITY:
+        check_partitioning(name, columns, [part.column])
+        return
+    if part.column not in columns.names:
+        raise SpecError(f"{name}: the rows have no column {part.column} to partition by")
+    kind = columns.field(part.column).type
+    if not takes(part, kind):
+        raise SpecError(
+            f"{name}: partition_by has {part}, and {part.transform} of {kind} is not supported"
+        )
 
 
 def _partition(schema: Any, spec: Any, file: Any) -> dict[str, str | None]:
-    """The columns of a file's partition, and their values as texts."""
+    """The columns and transforms of a file's partition, and their values as texts."""
     found = {}
-    for field, value in zip(spec.fields, file.partition, strict=True):
+    for (field, part), value in zip(_spec_parts(schema, spec), file.partition, strict=True):
         kind = str(schema.find_type(field.source_id))
-        # Dates are days since 1970.
-        is_day = kind == "date" and isinstance(value, int)
-        whole = _EPOCH + timedelta(days=value) if is_day else value
-        found[schema.find_column_name(field.source_id)] = partition_text(whole)
+        whole = value
+        if isinstance(value, date) and str(field.transform) != IDENTITY:
+            whole = (value - _EPOCH).days
+        elif kind == "date" and isinstance(value, int) and str(field.transform) == IDENTITY:
+            # Dates are days since 1970.
+            whole = _EPOCH + timedelta(days=value)
+        found[str(part or field.name)] = partition_text(whole)
     return found
 
 

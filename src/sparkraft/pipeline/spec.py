@@ -42,6 +42,7 @@
     path = "tables/delays"
     keys = ["origin"]
     order_by = "offset"                   # optional: of rows with equal keys, the last counts
+    partition_by = ["origin"]             # optional; of Iceberg also "day(at)", "bucket(16, id)"
     on_error = "stop"                     # at a row that does not fit: stop, drop, dead_letter
 
     [[sink]]

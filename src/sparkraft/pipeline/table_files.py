@@ -23,6 +23,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.table_transforms import IDENTITY, Part, part_of, transformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ class TableFile(NamedTuple):
 
     Args:
         path: below the table, with `/`.
-        partition: column of the table's partitioning → value as text; None for null.
+        partition: column or transform of the table's partitioning → value as text; None for null.
         stats: the number of rows, nulls and bounds as in Delta's log.
     """
 
@@ -111,8 +112,8 @@ class FileTask:
         prefix: of file names.
         fit: how rows fit the table.
         separates: whether to return rows that do not fit, instead of failing.
-        partition_by: columns whose values become folders.
-        keeps_parts: whether these columns are in the files as well.
+        partition_by: columns, and transforms of them, whose values become folders.
+        keeps_parts: whether these columns are in the files as well, as transforms need.
     """
 
     folder: str
@@ -268,8 +269,8 @@ class FileWriter:
     Args:
         folder: the table's.
         prefix: of file names.
-        partition_by: columns whose values become folders.
-        keeps_parts: whether these columns are in the files as well.
+        partition_by: columns, and transforms of them, whose values become folders.
+        keeps_parts: whether these columns are in the files as well, as transforms need.
     """
 
     def __init__(
@@ -282,7 +283,7 @@ class FileWriter:
     ) -> None:
         self.written: list[TableFile] = []
         self._prefix = prefix
-        self._partition_by = list(partition_by)
+        self._partition_by = [part_of(each) if keeps_parts else Part(each) for each in partition_by]
         self._keeps_parts = keeps_parts
         self._system, self._base = filesystem(folder)
         self._parts: dict[str, _Part] = {}
@@ -316,14 +317,17 @@ class FileWriter:
         """Rows by their values of the partitioning columns."""
         import pyarrow.compute as pc
 
-        names = self._partition_by
         if not rows.num_rows:
             return
-        if not names:
+        if not self._partition_by:
             yield "", {}, rows
             return
+        names = [str(part) for part in self._partition_by]
         dropped = () if self._keeps_parts else names
         kept = [name for name in rows.column_names if name not in dropped]
+        for part in self._partition_by:
+            if part.transform != IDENTITY:
+                rows = rows.append_column(str(part), transformed(part, rows.column(part.column)))
         for row in rows.select(names).group_by(names).aggregate([]).to_pylist():
             chosen = pc.scalar(True)  # noqa: FBT003 (a constant expression)
             for name in names:
