@@ -22,6 +22,7 @@ from sparkraft.protocol.messages import (
 from tests.interop.differential.admin_cases import administration, leadership, scram_users
 from tests.interop.differential.building import every_version
 from tests.interop.differential.consumer_group_cases import consumer_groups
+from tests.interop.differential.failover_cases import failovers
 from tests.interop.differential.group_cases import groups
 from tests.interop.differential.migration_cases import migrations
 from tests.interop.differential.record_cases import produces, reads
@@ -87,7 +88,9 @@ def broken_frames() -> Iterator[Case]:
 
 def transaction_cases(level: int) -> list[Case]:
     """Transactions at an older transaction.version."""
-    return [*creations(), *transactions(level), *transactional_produces(level)]
+    return [
+        *creations(), *transactions(level), *transactional_produces(level), *failovers(level),
+    ]  # fmt: skip
 
 
 def all_cases() -> list[Case]:
@@ -95,5 +98,6 @@ def all_cases() -> list[Case]:
     parts = (
         handshakes, creations, metadata, produces, reads, groups, transactions, transactional_produces,
         consumer_groups, migrations, administration, scram_users, leadership, deletions, broken_frames,
+        failovers,
     )  # fmt: skip
     return [case for part in parts for case in part()]

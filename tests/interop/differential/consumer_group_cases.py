@@ -110,7 +110,8 @@ def malformed() -> Iterator[Case]:
     yield Case("no topics", key, 1, joins(f"{group}-empty", "r", topics=[]))
 
 
-def _described(*groups: str) -> Iterator[Case]:
+def described(*groups: str) -> Iterator[Case]:
+    """The groups in each version of ConsumerGroupDescribe."""
     key = ApiKey.CONSUMER_GROUP_DESCRIBE
     for version in versions_of(key):
         request = k69.ConsumerGroupDescribeRequest(group_ids=list(groups))
@@ -124,7 +125,7 @@ def lives() -> Iterator[Case]:
         group, a, b = f"kip-848-{version}", f"a{version}", f"b{version}"
         first = joins(group, a) if version else joins(group, "")
         yield Case("joins", key, version, first, keep(a))
-        yield from _described(group)
+        yield from described(group)
         everything: Owned = {TOPIC: [0, 1, 2]}
         yield Case("beats", key, version, beat(group, a), keep(a))
         yield Case("beats in a newer epoch", key, version, beat(group, a, by_epoch=5))
@@ -140,12 +141,12 @@ def lives() -> Iterator[Case]:
         yield Case("changes topics", key, version, beat(group, a, topics=[COMPACTED]), keep(a))
         nothing = beat(group, a, owned={})
         yield Case("has given up the old ones", key, version, nothing, keep(a))
-        yield from _described(group)
+        yield from described(group)
         yield Case("leaves", key, version, beat(group, a, epoch=-1))
         yield Case("leaves again", key, version, beat(group, a, epoch=-1))
         if version:
             yield Case("the second leaves", key, version, beat(group, b, epoch=-1))
-        yield from _described(group)
+        yield from described(group)
 
 
 def _exchanges(group: str, a: str, b: str) -> Iterator[Case]:
@@ -153,11 +154,11 @@ def _exchanges(group: str, a: str, b: str) -> Iterator[Case]:
     key, version = ApiKey.CONSUMER_GROUP_HEARTBEAT, 1
     yield Case("a second joins", key, version, joins(group, b), keep(b))
     yield Case("the first must revoke", key, version, beat(group, a), keep(a))
-    yield from _described(group)
+    yield from described(group)
     kept = beat(group, a, owned={TOPIC: [0]})
     yield Case("it has revoked", key, version, kept, keep(a))
     yield Case("the second gets them", key, version, beat(group, b), keep(b))
-    yield from _described(group)
+    yield from described(group)
 
 
 def static_members() -> Iterator[Case]:
@@ -175,18 +176,18 @@ def static_members() -> Iterator[Case]:
     }.items():
         yield Case(label, key, 1, build)
     yield Case("leaves for a while", key, 1, beat(group, "s1", epoch=-2, instance="one"))
-    yield from _described(group)
+    yield from described(group)
     yield Case("is replaced", key, 1, joins(group, "s2", instance="one"), keep("s2"))
-    yield from _described(group)
+    yield from described(group)
     yield Case("the old one is fenced", key, 1, beat(group, "s1", instance="one"))
     yield Case("the new one beats", key, 1, beat(group, "s2", instance="one"), keep("s2"))
-    yield from _described(group)
+    yield from described(group)
     places = [(TOPIC, 0)]
     for epoch in (-3, -2, -1, 0):
         build = _commit(group, "s2", places, by_epoch=epoch)
         yield Case(f"commits {-epoch} epochs back", ApiKey.OFFSET_COMMIT, 9, build)
     yield Case("leaves for good", key, 1, beat(group, "s2", epoch=-1, instance="one"))
-    yield from _described(group)
+    yield from described(group)
 
 
 def _commit(
@@ -328,7 +329,7 @@ def consumer_groups() -> Iterator[Case]:
     yield from malformed()
     yield from lives()
     yield from static_members()
-    yield from _described("never-was", "", "simple")
+    yield from described("never-was", "", "simple")
     for version in versions_of(ApiKey.DELETE_GROUPS):
         request = k42.DeleteGroupsRequest(groups_names=[f"kip-848-{version % 2}", "never-was"])
         yield Case("consumer groups", ApiKey.DELETE_GROUPS, version, lambda _, r=request: r)

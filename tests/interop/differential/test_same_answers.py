@@ -28,6 +28,9 @@ OVERRIDES = {
     "log.initial.task.delay.ms": "600000",
     # Else the epochs of consumer groups depend on the time between two requests.
     "group.consumer.assignment.interval.ms": "0",
+    # Else members are fenced while a node starts again on a busy machine.
+    "group.consumer.max.session.timeout.ms": "600000",
+    "group.consumer.session.timeout.ms": "600000",
 }
 
 
@@ -88,6 +91,8 @@ def test_there_are_at_least_300_requests_of_every_key() -> None:
 def differing(answers: list[tuple[Case, Any, Any]]) -> Iterator[tuple[str, list[int]]]:
     """Each difference, with the entries of `ALLOWED` that it matches."""
     for case, kafka, ours in answers:
+        if not case.is_compared:
+            continue
         for found in differences(kafka, ours):
             line = f"{case} | {found}"
             yield line, [i for i, one in enumerate(ALLOWED) if one.pattern.search(line)]

@@ -175,10 +175,10 @@ def partitions(level: int) -> Iterator[Case]:
         if version >= BROKERS_FROM:
             yield Case("verified", key, version, add(name, one, verify_only=True))
             yield Case("not in it", key, version, add(name, one, two, verify_only=True))
-        yield from _fenced(name, key, version, lambda n, **c: add(n, two, **c))
+        yield from fenced(name, key, version, lambda n, **c: add(n, two, **c))
 
 
-def _fenced(name: str, key: ApiKey, version: int, build: Any) -> Iterator[Case]:
+def fenced(name: str, key: ApiKey, version: int, build: Any) -> Iterator[Case]:
     """A second producer takes over the id; the first one tries once more."""
     before = f"{name} before"
 
@@ -264,7 +264,7 @@ def ends(level: int) -> Iterator[Case]:
             yield from settles(name)
         name = f"end-{version}-fenced"
         yield from begins(name)
-        yield from _fenced(name, key, version, end)
+        yield from fenced(name, key, version, end)
 
 
 def add_offsets(
@@ -299,7 +299,7 @@ def offsets_added() -> Iterator[Case]:
             "empty group": add_offsets(name, group=""),
         }.items():
             yield Case(label, key, version, build, until=is_final)
-        yield from _fenced(name, key, version, add_offsets)
+        yield from fenced(name, key, version, add_offsets)
 
 
 def commit_offsets(
@@ -359,7 +359,7 @@ def offsets(level: int) -> Iterator[Case]:
         yield Case("all of it", ApiKey.END_TXN, end_version, end(name), keep(name), until=is_final)
         yield from settles(name)
         yield Case("visible", ApiKey.OFFSET_FETCH, 9, _fetched(name, stable=True))
-        yield from _fenced(name, key, version, lambda n, **c: commit_offsets(n, (TOPIC, 1), **c))
+        yield from fenced(name, key, version, lambda n, **c: commit_offsets(n, (TOPIC, 1), **c))
 
 
 def _wrong_offsets(name: str, version: int) -> dict[str, Callable[[World], Message]]:

@@ -116,6 +116,8 @@ class Case:
         until: asks again, within a bound, until this holds of the answer: a broker hears of what
             the controller has done a moment later, in Kafka as here.
         seconds: how long the answer may take.
+        before: done once, before the first request, such as a restart of the node.
+        is_compared: whether the answers must be equal.
     """
 
     label: str
@@ -127,6 +129,8 @@ class Case:
     answered_in: int | None = None
     until: Callable[[Any], bool] | None = None
     seconds: float = SECONDS
+    before: Callable[[World], None] | None = None
+    is_compared: bool = True
 
     def __str__(self) -> str:
         """`Fetch v12: from the start`."""
@@ -162,6 +166,8 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 def exchange(world: World, case: Case) -> Any:
     """Send the case's request; the answer as JSON, or a word for what happened instead."""
+    if case.before is not None:
+        case.before(world)
     if case.until is None:
         return _exchange_once(world, case)
     answers: list[Any] = []
