@@ -42,6 +42,10 @@ HANG_SECONDS = 25.0
 is. Its requests have time limits of their own, so no broker causes or ends that. Such a client is
 replaced by another one with the same transactional id, as a supervisor replaces a process."""
 
+LEFT_TIMEOUT_MS = 6_000
+"""Of a transaction that is left open for good: the values must arrive before it."""
+
+LEAVE_ATTEMPTS = 5
 JOIN_SECONDS = 180
 VALUES_MAX = 6
 COMMITS, ABORTS, ABANDONS = "commit", "abort", "abandon"
@@ -243,6 +247,45 @@ class TransactionalWriter(_Worker):
             return False
         transaction.outcome = Outcome.ABORTED
         return True
+
+
+def leave_open(name: str, bootstrap: str, topic: str, partitions: int) -> list[Transaction]:
+    """Write a value to each partition in a transaction that its producer never ends.
+
+    Only its timeout ends it, since no other producer takes this transactional id.
+
+    Returns:
+        The transaction; attempts whose values did not arrive in time are before it.
+    """
+    attempts: list[Transaction] = []
+    for number in range(LEAVE_ATTEMPTS):
+        transaction = Transaction(name, outcome=Outcome.ABORTED)
+        transaction.values += [(place, f"{name}.{number}.{place}") for place in range(partitions)]
+        attempts.append(transaction)
+        if _arrive(name, bootstrap, topic, transaction):
+            return attempts
+    raise AssertionError(f"the values of {name} did not arrive")
+
+
+def _arrive(name: str, bootstrap: str, topic: str, transaction: Transaction) -> bool:
+    arrived: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": LEFT_TIMEOUT_MS,
+            "message.timeout.ms": LEFT_TIMEOUT_MS,
+            "log_level": 0,
+        }
+    )
+    init_transactions(producer)
+    producer.begin_transaction()
+    for place, value in transaction.values:
+        producer.produce(
+            topic, value, partition=place, on_delivery=lambda error, _: arrived.append(error)
+        )
+    producer.flush(2 * LEFT_TIMEOUT_MS / 1000)
+    return arrived == [None] * len(transaction.values)
 
 
 class Copier(_Worker):

@@ -4,23 +4,31 @@
                      → copiers of a consumer group → copied-consumer
 
 Writers and copiers are librdkafka's (`transaction_clients`); the simulator's own clients of
-coordinators work beside them (`shared_coordinators`). In the end every last stable offset must be a
-high watermark, no transaction may be open, and everything that was read is checked
-(`transaction_history`).
+coordinators work beside them (`shared_coordinators`). In the end one more producer leaves a
+transaction open for good. Then every last stable offset must become a high watermark, and no
+transaction may be open. Everything that was read is checked (`transaction_history`).
 """
 
 import random
 from contextlib import ExitStack
 from typing import Any, Self
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.transaction_admin import TransactionAdmin
+from sparkraft.client.values import LATEST
 from tests.support.clusters import Cluster
 from tests.support.ports import wait_until
 from tests.support.record_clients import TailReader, read_everything
 from tests.support.shared_coordinators import SharedCoordinatorClients
-from tests.support.transaction_clients import Copier, TransactionalWriter
-from tests.support.transaction_history import FINAL, Observed, anomalies, outcomes
+from tests.support.transaction_clients import Copier, TransactionalWriter, leave_open
+from tests.support.transaction_history import (
+    FINAL,
+    Observed,
+    Transaction,
+    anomalies,
+    outcomes,
+)
 
 SOURCE = "orders"
 PARTITIONS = 6
@@ -30,6 +38,9 @@ COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 CAUGHT_UP_SECONDS = 90
 """For copiers: rebalances, and transactions that wait for the timeout of others."""
+
+STABLE_SECONDS = 60
+"""For the last stable offsets: a timeout, the search for it, and markers."""
 
 ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
 """States of transactional ids without an open transaction."""
@@ -104,6 +115,7 @@ class TransactionLoad:
         }
         ports = {broker: cluster.ports[broker][0] for broker in cluster.brokers}
         self.coordinated = SharedCoordinatorClients(ports, dice)
+        self.left_open: list[Transaction] = []
         self.observed: Observed | None = None
         self._writing, self._copying, self._reading = ExitStack(), ExitStack(), ExitStack()
 
@@ -124,6 +136,10 @@ class TransactionLoad:
         with self._all:
             if kind is None:
                 self._writing.close()
+                self.left_open = leave_open(
+                    "left-open", self._cluster.bootstrap, SOURCE, PARTITIONS
+                )
+                self._until_stable()
                 self._catch_up()
             else:
                 self._writing.__exit__(kind, error, trace)
@@ -156,6 +172,29 @@ class TransactionLoad:
         """Why the last sessions of each client ended."""
         workers = [*self.writers, *self.copiers]
         return "\n".join(f"{worker.name}: {worker.endings[-5:]}" for worker in workers)
+
+    def _until_stable(self) -> None:
+        """Return once the last stable offsets of the source are its high watermarks (T9)."""
+        ends: dict[str, object] = {}
+
+        async def ask(admin: Admin) -> bool:
+            wanted = {(SOURCE, index): LATEST for index in range(PARTITIONS)}
+            for isolation, level in ((UNCOMMITTED, 0), (COMMITTED, 1)):
+                found = await admin.list_offsets(wanted, isolation_level=level)
+                ends[isolation] = {
+                    place: one if isinstance(one, KafkaError) else one.offset
+                    for place, one in found.items()
+                }
+            return ends[COMMITTED] == ends[UNCOMMITTED]
+
+        try:
+            wait_until(
+                lambda: self._cluster.ask(ask),
+                "T9: every last stable offset is a high watermark",
+                STABLE_SECONDS,
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {ends}") from None
 
     def _catch_up(self) -> None:
         """Return once each group has copied all that is committed; the writers have stopped."""
@@ -196,7 +235,7 @@ class TransactionLoad:
         coordinated = self.coordinated.verdict()
         self.until_ended()
         self.observed = Observed(
-            [transaction for writer in self.writers for transaction in writer.transactions],
+            [one for writer in self.writers for one in writer.transactions] + self.left_open,
             self._polls(SOURCE, COMMITTED, self.readers[COMMITTED]),
             self._polls(SOURCE, UNCOMMITTED, self.readers[UNCOMMITTED]),
             {
