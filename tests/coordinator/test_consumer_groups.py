@@ -382,6 +382,26 @@ def test_a_commit_needs_the_epoch_in_which_the_partition_was_assigned() -> None:
     assert world.commit(Client("", epoch=-1), kept) is ErrorCode.NONE
 
 
+def test_in_its_current_epoch_a_member_may_commit_for_a_partition_that_it_has_lost() -> None:
+    """ConsumerGroup.validateOffsetCommit: partitions are checked for earlier epochs only."""
+    world = ConsumerWorld(ConsumerConfig(), t=1, u=1)
+    a, b = Client("a", topics=("t", "u")), Client("b", topics=("t",))
+    world.converge(a)
+    held, a.topics = a.epoch, ("u",)
+    world.beat(a, full=True)  # the next target waits for the assignment interval
+    a.settle()
+    assert (a.epoch, T in a.owned) == (held, False)
+    world.beat(a)
+    world.pass_time(1_000)
+    world.beat(b)
+    assert b.wanted == {T: {0}}
+    assert a.epoch == held < b.epoch
+    assert world.commit(a, 0) is ErrorCode.NONE
+    world.beat(a)
+    assert a.epoch > held
+    assert world.commit(a, 0, epoch=held) is ErrorCode.STALE_MEMBER_EPOCH
+
+
 def test_a_commit_in_a_transaction_needs_it_as_well() -> None:
     """KIP-1251; a request without a member is not checked (KIP-447)."""
     world = ConsumerWorld(t=2)

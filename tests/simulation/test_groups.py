@@ -8,6 +8,7 @@ import pytest
 from sparkraft.simulation.scenarios.campaign import run
 from sparkraft.simulation.scenarios.coordinator_scenarios import fault_kinds
 from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.workload.group_ledger import GroupLedger, Taken
 
 GROUPS = Settings(seed=0, tier="nodes", nodes=3, seconds=12, workload="groups")
 
@@ -40,6 +41,18 @@ def test_groups_are_converted_and_members_leave_without_faults() -> None:
     assert counts["groups converted"] >= 2
     assert counts["offsets committed"] > 15
     assert counts["group records committed"] > 150
+
+
+@pytest.mark.parametrize(("current", "taken"), [(2, None), (3, Taken("k2.0", 7))])
+def test_only_commits_in_earlier_epochs_are_of_taken_partitions(
+    current: int, taken: Taken | None
+) -> None:
+    """A member loses a partition by a new subscription and stays in its epoch."""
+    ledger, partition = GroupLedger(None), (b"topic", 1)  # type: ignore[arg-type] (no world)
+    ledger.on_given("k0.0", partition, 2, "n1")
+    ledger.on_released("k0.0", partition)
+    ledger.on_given("k2.0", partition, 7, "n1")
+    assert ledger.taken_from("k0.0", partition, 2, current=current) == taken
 
 
 def test_a_run_is_the_same_each_time() -> None:

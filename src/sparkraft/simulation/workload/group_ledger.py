@@ -2,7 +2,9 @@
 
 K1  two members never own a partition at once: if one is given a partition that another has not
     given up, the other is fenced; the same coordinator never confirms its epoch again
-K8  a member cannot commit for a partition that a later epoch has given to another
+K8  a member cannot commit in an earlier epoch of its own for a partition that a later epoch has
+    given to another. In its current epoch it may commit for any partition, even for one that it
+    lost in that epoch by a new subscription (Kafka's ConsumerGroup.validateOffsetCommit)
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -78,9 +80,14 @@ class GroupLedger:
                 f"it has given to {conflict.other}",
             )
 
-    def taken_from(self, member: str, partition: Owned, epoch: int) -> Taken | None:
-        """The member that has been given a partition since `epoch` and still owns it, if any."""
-        last = self._last.get(partition)
+    def taken_from(
+        self, member: str, partition: Owned, epoch: int, *, current: int
+    ) -> Taken | None:
+        """The member that has been given a partition since `epoch` and still owns it, if any.
+
+        None if `epoch` is `current`, the epoch of the member's last response.
+        """
+        last = None if epoch == current else self._last.get(partition)
         if last is None or last.member == member or last.epoch <= epoch:
             return None
         return last if last.member in self._owners.get(partition, {}) else None

@@ -137,7 +137,8 @@ class GroupMember(CoordinatedClient):
         name = self._names.get(partition[0])
         if name is None:
             return
-        key, taken = self.key, self._ledger.taken_from(self.key, partition, epoch)
+        key = self.key
+        taken = self._ledger.taken_from(key, partition, epoch, current=self.epoch)
         wanted = k08.OffsetCommitRequestPartition(
             partition_index=partition[1],
             committed_offset=self._ledger.next_offset(),
