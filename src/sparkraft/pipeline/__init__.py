@@ -18,6 +18,8 @@ protocol itself and hands Spark Arrow batches.
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
     delta, iceberg   table sinks    table_files, table_fit   what their tasks write
+    avro_schema, avro_columns, avro_cursor, avro_values   Avro without Spark
+    registered_values, schema_registry   Avro values of records, and their registry
     table_transforms   Iceberg's partition transforms
     table_merge, table_rewrite   rows by key       key_match   keys in memory
     upkeep, iceberg_upkeep   compaction of their files     conflicts   commits beside others

@@ -43,7 +43,7 @@ def failure(pipeline: Pipeline, case: Case, spark: SparkSession, cause_of: Any) 
     damaged = sum(
         len(json_values.damaged_records(frames[source.name], source))
         for source in pipeline.sources
-        if source.json_schema
+        if source.is_decoded
     )
     decoded = {each.name: query.decoded(each, frames[each.name]) for each in pipeline.sources}
     try:

@@ -17,6 +17,7 @@ from sparkraft.pipeline.exactly_once import checked_prefix
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.metrics import parsed_listen
 from sparkraft.pipeline.options import sink_options, source_options
+from sparkraft.pipeline.registered_values import reader_of
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
 from sparkraft.pipeline.table_fit import TOMBSTONE
 from sparkraft.pipeline.table_transforms import part_of
@@ -51,6 +52,9 @@ def before_spark(pipeline: Pipeline) -> None:
     for name, sink in destinations:
         _check_writable(name, sink.path)
     _check_distinct(destinations)
+    for source in pipeline.sources:
+        if source.avro:
+            reader_of(source, "reason")
     if pipeline.connector == "sparkraft":
         _check_topic_sinks(pipeline, [sink for _, sink in destinations if sink.kind == "topic"])
         _check_topics(pipeline)

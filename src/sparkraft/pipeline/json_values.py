@@ -1,4 +1,4 @@
-"""JSON values as columns: values that fit the schema, tombstones, and damaged values.
+"""JSON and Avro values as columns: values that fit the schema, tombstones, and damaged values.
 
 Spark's own `from_json` returns nulls for a value that it cannot read, ignores everything after the
 first object, and uses the first object of an array. A record is damaged here if its value is not
@@ -7,6 +7,8 @@ exactly one JSON object whose fields fit the schema, or is not UTF-8. A null val
 With `envelope = "debezium"`, a value is a change event, with or without Connect's schema around it.
 The row is its `after`, or `before` if `op` is `d`. Then `tombstone` is true, and for a null value,
 whose row is the record's key. An event with another `op`, or without its row, is damaged.
+
+Avro values are decoded by `registered_values`, which also finds the damaged ones.
 
 Damaged records are counted, and collected as dead letters, by an observed metric: Spark merges no
 projection or filter of the query past it. So each value is parsed once, and nothing that the
@@ -21,6 +23,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkraft.pipeline.dead_letters import DeadLetter
+from sparkraft.pipeline.registered_values import decoded_column, reader_of
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_fit import TOMBSTONE
 
@@ -36,7 +39,9 @@ READ: Final = "read"
 DAMAGED: Final = "damaged"
 LETTERS: Final = "letters"
 
-COMPLAINT: Final = re.compile(r"\[source\.json\]: the value of .+? leaves such records out")
+COMPLAINT: Final = re.compile(
+    r"\[source\.(?:json|avro)\]: the value of .+? leaves such records out"
+)
 """The sentence about a damaged record, within the text of Spark's exception."""
 
 _OBSERVED: Final = "sparkraft.json."
@@ -46,6 +51,8 @@ _VALUE: Final = "__sparkraft_value"
 _CORRUPT: Final = "_corrupt_record"
 _KEY_DAMAGED: Final = "the value is null, and the key is not the JSON object of a row"
 _DELETES: Final = "deletes"
+_REASON: Final = "reason"
+"""Of a damaged Avro value; that of others is found later."""
 
 _UPSERTS: Final = ("c", "r", "u")
 """Debezium's operations create, read (of a snapshot) and update."""
@@ -67,7 +74,7 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
 
     Args:
         records: in the source's columns.
-        source: with a JSON schema. `on_error`: `stop` fails the query at a damaged record and
+        source: with a schema. `on_error`: `stop` fails the query at a damaged record and
             names its offset; `drop` leaves damaged records out and counts them; `dead_letter`
             also collects them in the metrics.
     """
@@ -78,13 +85,13 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     damaged = _is_damaged()
     counted = f.lit(1)
     if source.on_error == "stop":
-        counted = f.raise_error(_complaint())
+        counted = f.raise_error(_complaint(source))
     metrics = [
         f.count(f.lit(1)).alias(READ),
         f.count(f.when(damaged, counted)).alias(DAMAGED),
     ]
     if keeps:
-        metrics.append(f.collect_list(f.when(damaged, _letter())).alias(LETTERS))
+        metrics.append(f.collect_list(f.when(damaged, _letter(source))).alias(LETTERS))
     kept = parsed.observe(observed(source.name), *metrics)
     if source.on_error != "stop":
         kept = kept.where(~damaged)
@@ -97,9 +104,12 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
 def damaged_records(records: DataFrame, source: Source) -> list[DeadLetter]:
     """The damaged records of a batch query, which has no metrics to collect them."""
     parsed = _parsed(records, source, keeps_record=True)
-    rows = parsed.where(_is_damaged()).select(_letter().alias("letter")).collect()
+    rows = parsed.where(_is_damaged()).select(_letter(source).alias("letter")).collect()
     letters = sorted((row.letter for row in rows), key=lambda each: (each[0], each[1], each[2]))
-    return [_as_letter(each, _plain_bytes(each.key), _plain_bytes(each.value)) for each in letters]
+    return [
+        _as_letter(each.asDict(), _plain_bytes(each.key), _plain_bytes(each.value))
+        for each in letters
+    ]
 
 
 def dead_letters(metrics: str) -> list[DeadLetter]:
@@ -121,7 +131,10 @@ def _decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def _as_letter(read: Any, key: bytes | None, value: bytes | None) -> DeadLetter:
+def _as_letter(read: Mapping[str, Any], key: bytes | None, value: bytes | None) -> DeadLetter:
+    why = read.get(_REASON)
+    if why is None:
+        why = _KEY_DAMAGED if value is None else why_damaged(value)
     return DeadLetter(
         read["topic"],
         read["partition"],
@@ -129,7 +142,7 @@ def _as_letter(read: Any, key: bytes | None, value: bytes | None) -> DeadLetter:
         read["timestamp"],
         key,
         value,
-        _KEY_DAMAGED if value is None else why_damaged(value),
+        why,
     )
 
 
@@ -168,8 +181,11 @@ def _parsed(records: DataFrame, source: Source, *, keeps_record: bool) -> DataFr
     key = f.col("key")
     others = [name for name in records.columns if name not in {"key", "value"}]
     record = [key.alias(_KEY), f.col("value").alias(_VALUE)] if keeps_record else []
-    row = value_type(source.json_schema or "")
-    parsed = _row_of_event(row) if source.is_envelope else _parsed_value("value", row)
+    if source.avro:
+        parsed = decoded_column(f.col("value"), reader_of(source, _CORRUPT))
+    else:
+        row = value_type(source.json_schema or "")
+        parsed = _row_of_event(row) if source.is_envelope else _parsed_value("value", row)
     return records.select(
         key.cast("string").alias("key"),
         *others,
@@ -231,23 +247,28 @@ def _is_damaged() -> Column:
     return ~f.col(TOMBSTONE) & unreadable
 
 
-def _letter() -> Column:
+def _letter(source: Source) -> Column:
     from pyspark.sql import functions as f
 
     timestamp = f.unix_millis("timestamp").alias("timestamp")
     record = f.col(_KEY).alias("key"), f.col(_VALUE).alias("value")
-    return f.struct("topic", "partition", "offset", timestamp, *record)
+    reason = [f.col(f"{_PARSED}.{_CORRUPT}").alias(_REASON)] if source.avro else []
+    return f.struct("topic", "partition", "offset", timestamp, *record, *reason)
 
 
-def _complaint() -> Column:
+def _complaint(source: Source) -> Column:
     from pyspark.sql import functions as f
 
+    name = "avro" if source.avro else "json"
+    reason = [f.lit(": "), f.col(f"{_PARSED}.{_CORRUPT}")] if source.avro else []
     return f.concat(
-        f.lit("[source.json]: the value of "),
+        f.lit(f"[source.{name}]: the value of "),
         f.col("topic"),
         f.lit("-"),
         f.col("partition").cast("string"),
         f.lit(" at offset "),
         f.col("offset").cast("string"),
-        f.lit(' does not fit the schema; on_error = "drop" leaves such records out'),
+        f.lit(" does not fit the schema"),
+        *reason,
+        f.lit('; on_error = "drop" leaves such records out'),
     )

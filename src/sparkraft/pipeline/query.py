@@ -66,7 +66,7 @@ def _read(pipeline: Pipeline, source: Source, spark: SparkSession) -> DataFrame:
 
 def decoded(source: Source, records: DataFrame) -> DataFrame:
     """Records with their values decoded, the watermark set, and repetitions dropped."""
-    if source.json_schema:
+    if source.is_decoded:
         records = json_values.decoded(records, source)
     if source.watermark:
         records = _watermarked(records, source.watermark)

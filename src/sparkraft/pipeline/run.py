@@ -339,7 +339,7 @@ _SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MUL
 _OWN_ERRORS: Final = frozenset(
     {
         "OptionError", "SpecError", "DataLossError", "KafkaError", "LostTransactionsError",
-        "NotDecidedError",
+        "NotDecidedError", "RegistryError",
     }
 )  # fmt: skip
 

@@ -21,6 +21,12 @@
     on_error = "stop"                     # at a value that does not fit: stop (default), drop,
                                           # dead_letter
 
+    [source.avro]                         # instead: values are Avro
+    registry = "http://localhost:8081"    # their framing; or schema alone, if they have none
+    subject = "flights-value"             # its last schema; optional if one topic is read
+    schema = "flight.avsc"                # optional: the schema of the columns, a file or JSON
+    on_error = "stop"
+
     [source.watermark]                    # optional: adds column event_time
     event_time = "value.scheduled"
     delay = "24 hours"
@@ -94,12 +100,28 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AvroValues:
+    """How to read Avro values.
+
+    Args:
+        registry: the URL of a schema registry, whose framing values have; empty if they are bare.
+        subject: the schema of the columns is its last version, if `schema` is empty.
+        schema: of the columns, as JSON.
+    """
+
+    registry: str
+    subject: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Topics to read; `name` is its view in SQL.
 
     Args:
         options: of the connector.
-        json_schema: of the values, as DDL; None if they stay bytes.
+        json_schema: of JSON values, as DDL; None if they are not JSON.
+        avro: None if values are not Avro. If they are neither, they stay bytes.
         is_envelope: whether values are Debezium's change events of rows with the schema.
         on_error: the action for values that do not fit: stop, dead_letter or drop.
     """
@@ -110,6 +132,12 @@ class Source:
     on_error: str
     watermark: Watermark | None
     is_envelope: bool = False
+    avro: AvroValues | None = None
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether values become columns."""
+        return self.json_schema is not None or self.avro is not None
 
     @property
     def place(self) -> str:
@@ -277,7 +305,7 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
     if connector != "sparkraft" and "batches_topic" in read:
         raise SpecError('batches_topic needs connector = "sparkraft"')
-    sources, written = _sources(read), _sinks(read, folder)
+    sources, written = _sources(read, folder), _sinks(read, folder)
     if connector != "sparkraft" and any(sink.delivery == "exactly_once" for sink in written):
         raise SpecError('delivery = "exactly_once" needs connector = "sparkraft"')
     return Pipeline(
@@ -328,29 +356,52 @@ def _tables(read: Mapping[str, Any], name: str) -> list[tuple[dict[str, Any], bo
     return [(dict(_table(read, name)), False)]
 
 
-def _sources(read: Mapping[str, Any]) -> tuple[Source, ...]:
+def _sources(read: Mapping[str, Any], folder: Path) -> tuple[Source, ...]:
     sources = []
     for given, is_named in _tables(read, "source"):
         name = _name(given.pop("name", None), "[[source]]") if is_named else ONLY_SOURCE
-        sources.append(_source(name, given))
+        sources.append(_source(name, given, folder))
     if "group" in read and len({s.options.get("kafka.bootstrap.servers") for s in sources}) > 1:
         raise SpecError("group: the sources read from different clusters")
     return tuple(sources)
 
 
-def _source(name: str, given: dict[str, Any]) -> Source:
+def _source(name: str, given: dict[str, Any], folder: Path) -> Source:
     json_part = given.pop("json", None)
+    avro_part = given.pop("avro", None)
     watermark = given.pop("watermark", None)
     if json_part is not None:
         _only(json_part, {"schema", "on_error", "envelope"}, "[source.json]")
+    if avro_part is not None:
+        if json_part is not None:
+            raise SpecError("[source.json] and [source.avro]: values are of one format")
+        _only(avro_part, {"registry", "subject", "schema", "on_error"}, "[source.avro]")
     return Source(
         name=name,
+        avro=None if avro_part is None else _avro(avro_part, given, folder),
         json_schema=None if json_part is None else _text(json_part, "schema", "[source.json]"),
-        on_error=_one_of(json_part or {}, "on_error", _ON_ERROR, "stop"),
+        on_error=_one_of(json_part or avro_part or {}, "on_error", _ON_ERROR, "stop"),
         watermark=_watermark(watermark),
         is_envelope=_one_of(json_part or {}, "envelope", _ENVELOPES, "none") == "debezium",
         options=_strings(given),
     )
+
+
+def _avro(given: Mapping[str, Any], source: Mapping[str, Any], folder: Path) -> AvroValues:
+    registry, subject, schema = (str(given.get(k, "")) for k in ("registry", "subject", "schema"))
+    if not registry and not schema:
+        raise SpecError("[source.avro] needs registry, or schema if values have no framing")
+    topic = str(source.get("subscribe", ""))
+    if registry and not schema and not subject:
+        if not topic or "," in topic:
+            raise SpecError("[source.avro] needs subject or schema, unless one topic is read")
+        subject = f"{topic}-value"
+    if schema and not schema.lstrip().startswith(("{", "[", '"')):
+        try:
+            schema = (folder / schema).read_text()
+        except OSError as error:
+            raise SpecError(f"[source.avro] schema {schema}: {error.strerror}") from None
+    return AvroValues(registry=registry, subject=subject, schema=schema)
 
 
 def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
@@ -496,7 +547,9 @@ def _dead_letter(
             raise SpecError('on_error = "dead_letter" needs [dead_letter]: a topic or a table')
         return None
     if not needed:
-        raise SpecError('[dead_letter] needs on_error = "dead_letter" in [source.json] or a sink')
+        raise SpecError(
+            '[dead_letter] needs on_error = "dead_letter" in [source.json], [source.avro] or a sink'
+        )
     return _destination(_table(read, "dead_letter"), folder, "[dead_letter]", _DEAD_LETTER_FIELDS)
 
 
