@@ -107,7 +107,7 @@ def test_an_access_token_is_taken_from_a_file_that_is_allowed(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("kafka.sasl.mechanism", "GSSAPI", "GSSAPI is not implemented"),
+        ("kafka.sasl.mechanism", "GSSAPI", "is not for SASL mechanism GSSAPI"),
         ("kafka.sasl.mechanism", "SCRAM-SHA-256", "is not for SASL mechanism SCRAM-SHA-256"),
         ("kafka.sasl.jaas.config", JAAS[:-1], "does not end with a semicolon"),
         ("kafka.sasl.jaas.config", JAAS.replace("username", "user"), "needs the options username"),

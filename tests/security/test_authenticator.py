@@ -14,6 +14,7 @@ GOOD, BAD = b"\0alice\0wonder", b"\0alice\0wrong"
 class Endless:
     """A mechanism that always wants another token."""
 
+    blocks = False
     user = ""
     expires_at_ms = None
 

@@ -251,7 +251,7 @@ def test_a_login_module_of_scram_is_for_both_mechanisms():
     module = parse_jaas(f'{SCRAM_MODULE} required username="alice" password="wonder";')
     for mechanism in (SHA_256, SHA_512):
         login = login_of(mechanism.name, module)
-        assert login.client("nonce").first() == b"n,,n=alice,r=nonce"
+        assert login.client("nonce", "host").first() == b"n,,n=alice,r=nonce"
         assert "wonder" not in repr(login)
     with pytest.raises(JaasError, match="not for SASL mechanism PLAIN"):
         login_of("PLAIN", module)
@@ -275,7 +275,7 @@ def by_token(mechanism, *, token_id=TOKEN_ID, known=TOKEN_ID, password=None):
         f'{SCRAM_MODULE} required username="{token_id}" password="{password or hmac_text}" '
         'tokenauth="true";'
     )
-    here = login_of(mechanism.name, parse_jaas(text)).client("client")
+    here = login_of(mechanism.name, parse_jaas(text)).client("client", "host")
     there = ScramServer(
         mechanism,
         lambda _: None,
@@ -342,4 +342,4 @@ def test_only_scram_has_the_option_of_tokens():
     text = f'{PLAIN_MODULE} required username="alice" password="x" tokenauth="true";'
     login = login_of("PLAIN", parse_jaas(text))
     assert not login.by_token
-    assert login.client("nonce").first() == b"\0alice\0x"
+    assert login.client("nonce", "host").first() == b"\0alice\0x"

@@ -5,9 +5,11 @@ Each function gives a path, or the reason why there is none; tests skip with tha
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +34,19 @@ def fetching(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], *, cwd: Path, seconds: float = 300) -> str | None:
+def _run(
+    command: list[str],
+    *,
+    cwd: Path,
+    seconds: float = 300,
+    environment: Mapping[str, str] | None = None,
+) -> str | None:
     """Run a package client; the end of what it said if it failed."""
     try:
         done = subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
-        )
+            command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"{command[0]} took more than {seconds:g} s"
     return None if done.returncode == 0 else (done.stderr or done.stdout)[-300:]
@@ -134,3 +143,87 @@ def axe_core() -> Path | Missing:
         if failed:
             return Missing(f"npm could not install axe-core: {failed}")
     return script
+
+
+_KERBEROS_PACKAGES = re.compile(
+    r"krb5-(?:kdc|admin-server|multidev|user)|comerr-dev|"
+    r"lib(?:krb5|k5crypto|gss|kdb5|kadm5|com-err|ss2|ev4|verto|keyutils).*"
+)
+_GSSAPI_PACKAGE = "gssapi==1.12.0"
+
+
+@fetching(CACHE / "kerberos")
+def kerberos() -> Path | Missing:
+    """The root of an unpacked KDC of MIT Kerberos, with its libraries and their headers."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        return Missing("needs apt-get and dpkg to unpack Debian's Kerberos")
+    folder = CACHE / "kerberos"
+    root = folder / "unpacked"
+    if (folder / "complete").exists():
+        return root
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = _download_kerberos(folder)
+    if failed and not _run(["apt-get", "update", "-qq"], cwd=folder):
+        failed = _download_kerberos(folder)
+    if failed:
+        return Missing(f"apt-get could not download Kerberos: {failed}")
+    for package in sorted(folder.glob("*.deb")):
+        if failed := _run(["dpkg", "-x", package.name, "unpacked"], cwd=folder):
+            return Missing(f"dpkg could not unpack {package.name}: {failed}")
+    (folder / "complete").touch()
+    return root
+
+
+def _download_kerberos(folder: Path) -> str | None:
+    """Download the packages of a KDC, as if none was installed: their versions belong together."""
+    plan = ["apt-get", "install", "--print-uris", "-y", "-qq", "--no-install-recommends"]
+    packages = ["krb5-kdc", "krb5-admin-server", "libkrb5-dev"]
+    found = subprocess.run(
+        [*plan, "-o", "Dir::State::status=/dev/null", *packages],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if found.returncode != 0:
+        return found.stderr[-300:]
+    files = [line.split()[1] for line in found.stdout.splitlines() if line.startswith("'")]
+    names = {file.partition("_")[0] for file in files}
+    wanted = sorted(name for name in names if _KERBEROS_PACKAGES.fullmatch(name))
+    return _run(["apt-get", "download", *wanted], cwd=folder)
+
+
+def library_folders(root: Path) -> str:
+    """The value of LD_LIBRARY_PATH for the programs of `kerberos`."""
+    return ":".join(sorted({str(found.parent) for found in root.rglob("lib*.so.*")}))
+
+
+def gssapi_package() -> Path | Missing:
+    """A folder for PYTHONPATH with the package `gssapi`, compiled for the library of `kerberos`."""
+    root = kerberos()
+    return root if isinstance(root, Missing) else _gssapi_for(root)
+
+
+@fetching(CACHE / "gssapi")
+def _gssapi_for(root: Path) -> Path | Missing:
+    if not shutil.which("cc"):
+        return Missing("needs a C compiler for the package gssapi")
+    folder = CACHE / "gssapi"
+    made = folder / f"{_GSSAPI_PACKAGE}-python{sys.version_info[0]}.{sys.version_info[1]}"
+    if (made / "gssapi").exists():
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    library = next(root.rglob("libgssapi_krb5.so.2"))
+    headers = root / "usr" / "include"
+    environment = {
+        "GSSAPI_COMPILER_ARGS": f"-I{headers / 'mit-krb5'} -I{headers} -DHAS_GSSAPI_EXT_H",
+        "GSSAPI_LINKER_ARGS": f"-L{library.parent / 'mit-krb5'} -lgssapi_krb5 -lkrb5",
+        "GSSAPI_MAIN_LIB": str(library),
+        "GSSAPI_KRB5_MAIN_LIB": str(next(root.rglob("libkrb5.so.3"))),
+        "LD_LIBRARY_PATH": library_folders(root),
+    }
+    fresh = folder / f"fresh-{os.getpid()}"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(fresh)]
+    failed = _run([*install, _GSSAPI_PACKAGE], cwd=folder, seconds=600, environment=environment)
+    if failed:
+        shutil.rmtree(fresh, ignore_errors=True)
+        return Missing(f"pip could not install the package gssapi: {failed}")
+    fresh.rename(made)
+    return made

@@ -21,6 +21,7 @@ from tests.support.outside_tools import (
     axe_core,
     chromium,
     fetching,
+    gssapi_package,
     javascript_clients,
     kcat,
 )
@@ -76,6 +77,7 @@ def main() -> None:
         "kcat": kcat,
         "Chromium": chromium,
         "axe-core": axe_core,
+        "Kerberos and the package gssapi": gssapi_package,
         "archive of Kafka's classes": archived_classes,
         "programs that run Kafka's classes": compiled_programs,
     }

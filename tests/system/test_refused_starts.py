@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kerberos import module as kerberos_module
 from tests.support.nodes import SparkraftNode, with_limits
 from tests.support.ports import wait_until
 from tests.support.sasl import PLAIN_MODULE, sasl_node
@@ -259,10 +260,22 @@ def test_safety_that_does_not_exist_yet_is_not_pretended(key: str, tmp_path: Pat
 
 
 PLAIN = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+GSSAPI = "listener.name.sasl_plaintext.gssapi.sasl.jaas.config"
 MAP = "SASL_PLAINTEXT:SASL_PLAINTEXT"
 UNUSABLE_SASL = {
     "no mechanism": ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
-    "GSSAPI": ({"sasl.enabled.mechanisms": "GSSAPI"}, "SASL mechanism GSSAPI is not implemented"),
+    "an unknown mechanism": (
+        {"sasl.enabled.mechanisms": "DIGEST-MD5"},
+        "SASL mechanism DIGEST-MD5 is not implemented",
+    ),
+    "no key of Kerberos": (
+        {"sasl.enabled.mechanisms": "GSSAPI"},
+        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config is missing",
+    ),
+    "a principal without a host": (
+        {"sasl.enabled.mechanisms": "GSSAPI", GSSAPI: kerberos_module(Path("k"), "kafka")},
+        "principal of a listener's login module must be service/host@REALM",
+    ),
     "no users": ({PLAIN: None}, f"{PLAIN} is missing"),
     "a broken module": ({PLAIN: "x required a=s3cret"}, "does not end with a semicolon"),
     "another class": ({PLAIN: 'Jndi required a="s3cret";'}, "unknown login module"),

@@ -15,22 +15,26 @@ import asyncio
 import os
 import re
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.renewal import Renewal
 from sparkraft.client.wire_exchange import (
     FRAME_BYTES_MAX,
+    End,
     FrameReader,
     InFlightRequest,
     WireExchange,
+    advance,
     decode_response,
     info_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
+    from sparkraft.client.wire_exchange import Step, Steps
     from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.security.login import Credentials
     from sparkraft.tls.dialing import Connect
@@ -140,7 +144,9 @@ class Connection(asyncio.Protocol):
                     await made._take_steps(made._exchange.negotiation(), timeout_ms)
                 if login is not None:
                     steps = made._authentication(login)
-                    made._renewal.schedule(login, await made._take_steps(steps, timeout_ms))
+                    made._renewal.schedule(
+                        login, await made._take_steps(steps, timeout_ms, blocks=login.blocks)
+                    )
         except TimeoutError as error:
             made.abort("the connection took too long to set up")
             raise KafkaError(
@@ -290,39 +296,49 @@ class Connection(asyncio.Protocol):
 
     # ---- re-authentication
 
-    def _authentication(self, login: Credentials) -> Generator[tuple[Any, int], Any, int]:
-        return self._exchange.authentication(login, secrets.token_urlsafe(24))
+    def _authentication(self, login: Credentials) -> Steps[int]:
+        return self._exchange.authentication(login, secrets.token_urlsafe(24), self.host)
 
     def _start_renewal(self, login: Credentials) -> None:
         """Authenticate again, by callbacks: a task would outlive the connection."""
-        steps = self._authentication(login)
-        self._renew(steps, *next(steps))
+        self._renew(self._authentication(login), None, blocks=login.blocks)
 
-    def _renew(
-        self, steps: Generator[tuple[Any, int], Any, int], request: Any, version: int
-    ) -> None:
-        buffers, in_flight = self._exchange.encode(request, version)
-        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        in_flight.waiter = waiter
-        waiter.add_done_callback(lambda done: self._on_renewal_response(steps, done))
-        self._transmit(buffers, in_flight)
+    def _renew(self, steps: Steps[int], response: Any, *, blocks: bool) -> None:
+        """Continue with the response to the last request; in a thread if the steps block."""
+        if not blocks:
+            self._on_renewal_step(steps, partial(advance, steps, response), blocks=False)
+            return
+        work = asyncio.get_running_loop().run_in_executor(None, advance, steps, response)
+        work.add_done_callback(lambda done: self._on_renewal_step(steps, done.result, blocks=True))
 
-    def _on_renewal_response(
-        self, steps: Generator[tuple[Any, int], Any, int], done: asyncio.Future[Any]
+    def _on_renewal_step(
+        self, steps: Steps[int], result: Callable[[], Step | End[int]], *, blocks: bool
     ) -> None:
-        if done.cancelled() or done.exception() is not None:
-            return  # the connection is lost
         try:
-            self._renew(steps, *steps.send(done.result()))
-        except StopIteration as end:
-            self._renewal.complete(end.value)
-            held, self._held = self._held, []
-            for buffers, in_flight in held:
-                self._transmit(buffers, in_flight)
+            found = result()
         except KafkaError as error:
             self._fail(error)
             if self._transport is not None:
                 self._transport.abort()
+            return
+        if self._lost is not None:
+            return
+        if isinstance(found, End):
+            self._renewal.complete(found.value)
+            held, self._held = self._held, []
+            for buffers, in_flight in held:
+                self._transmit(buffers, in_flight)
+            return
+        buffers, in_flight = self._exchange.encode(*found)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        in_flight.waiter = waiter
+
+        def on_response(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None:  # else the connection is lost
+                self._renew(steps, done.result(), blocks=blocks)
+
+        waiter.add_done_callback(on_response)
+        self._transmit(buffers, in_flight)
 
     def _on_frame(self, frame: memoryview) -> None:
         in_flight = self._exchange.match(frame)
@@ -349,16 +365,19 @@ class Connection(asyncio.Protocol):
         self._held.clear()
 
     async def _take_steps(
-        self, steps: Generator[tuple[Any, int], Any, Result], timeout_ms: int
+        self, steps: Steps[Result], timeout_ms: int, *, blocks: bool = False
     ) -> Result:
-        request, version = next(steps)
+        """Send the requests of `steps`; they continue in a thread if they block."""
+        response = None
         while True:
+            if blocks:
+                found = await asyncio.to_thread(advance, steps, response)
+            else:
+                found = advance(steps, response)
+            if isinstance(found, End):
+                return found.value
+            request, version = found
             response = await self.send(request, version=version, timeout_ms=timeout_ms)
-            try:
-                request, version = steps.send(response)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
 
 
 def _reason(error: OSError) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkraft.client.token_file import TokenFileError, token_file_login
+from sparkraft.kerberos.contexts import KerberosError
+from sparkraft.kerberos.login import SERVICE_NAME, kerberos_login
 from sparkraft.security.jaas import JaasError, parse_jaas
 from sparkraft.security.login import Credentials, login_of
 from sparkraft.security.protocols import SecurityProtocol, implemented_names, is_implemented
-from sparkraft.security.sasl import OAUTHBEARER
+from sparkraft.security.sasl import GSSAPI, OAUTHBEARER
 from sparkraft.security.tls_settings import TlsConfigError, TlsSettings, read_tls_settings
 
 if TYPE_CHECKING:
@@ -17,7 +19,12 @@ if TYPE_CHECKING:
     from sparkraft.tls.dialing import Connect
 
 
-SASL_KEYS = ("sasl.mechanism", "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url")
+SASL_KEYS = (
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.kerberos.service.name",
+    "sasl.oauthbearer.token.endpoint.url",
+)
 """The `sasl.*` configs of Kafka's clients that have an effect."""
 
 
@@ -74,16 +81,18 @@ def login_of_properties(properties: Mapping[str, str]) -> Credentials | None:
     text = properties.get("sasl.jaas.config")
     if text is None:
         raise SecurityConfigError(f"security.protocol={protocol.name} needs sasl.jaas.config")
-    mechanism = properties.get("sasl.mechanism", "GSSAPI")
+    mechanism = properties.get("sasl.mechanism", GSSAPI)
     try:
         module = parse_jaas(text)
         if mechanism == OAUTHBEARER:
             module.check_mechanism(mechanism)
             return token_file_login(properties.get("sasl.oauthbearer.token.endpoint.url"))
+        if mechanism == GSSAPI:
+            return kerberos_login(module, properties.get(SERVICE_NAME))
         return login_of(mechanism, module)
     except JaasError as error:
         raise SecurityConfigError(f"sasl.jaas.config: {error}") from None
-    except TokenFileError as error:
+    except (TokenFileError, KerberosError) as error:
         raise SecurityConfigError(str(error)) from None
 
 

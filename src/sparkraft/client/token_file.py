@@ -45,7 +45,12 @@ class TokenFileLogin:
     path: str
     mechanism: str = OAUTHBEARER
 
-    def client(self, nonce: str) -> OAuthBearerClient:
+    @property
+    def blocks(self) -> bool:
+        """The file is local."""
+        return False
+
+    def client(self, nonce: str, host: str) -> OAuthBearerClient:
         """Read the token and begin an exchange.
 
         Raises:

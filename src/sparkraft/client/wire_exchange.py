@@ -19,7 +19,8 @@ Not here: sockets; choosing the node and retrying (`cluster`).
 
 from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sparkraft
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
@@ -29,6 +30,13 @@ from sparkraft.security.sasl import SaslError
 
 if TYPE_CHECKING:
     from sparkraft.security.login import Credentials
+    from sparkraft.security.sasl import SaslClient
+
+Result = TypeVar("Result")
+Step = tuple[Any, int]
+"""A request and its version."""
+Steps = Generator[Step, Any, Result]
+"""Requests one after another, each depending on the response to the one before."""
 
 FRAME_BYTES_MAX = 256 << 20
 """Longest response accepted: Kafka's `fetch.max.bytes` is 50 MiB, and one batch may exceed it."""
@@ -50,6 +58,24 @@ def checked_length(raw: bytes | bytearray | memoryview, frame_bytes_max: int) ->
     if not _CORRELATION_BYTES <= length <= frame_bytes_max:
         raise DecodeError(f"a frame of {length} bytes is not a Kafka response")
     return length
+
+
+@dataclass(frozen=True, slots=True)
+class End(Generic[Result]):
+    """The result of `Steps`."""
+
+    value: Result
+
+
+def advance(steps: Steps[Result], response: Any) -> Step | End[Result]:
+    """Give `steps` a response, None at first: the next request, or the end.
+
+    Unlike a `StopIteration`, the end can be the result of a future.
+    """
+    try:
+        return steps.send(response)
+    except StopIteration as end:
+        return End(end.value)
 
 
 class InFlightRequest:
@@ -171,14 +197,13 @@ class WireExchange:
         }
         self.api_versions = response
 
-    def authentication(
-        self, login: "Credentials", nonce: str
-    ) -> Generator[tuple[Any, int], Any, int]:
+    def authentication(self, login: "Credentials", nonce: str, host: str) -> Steps[int]:
         """Authenticate by SASL, after the negotiation: as `negotiation` (KIP-43, KIP-152).
 
         Returns the time in ms after which the peer refuses requests, unless the client
         authenticates again on the same connection (KIP-368); 0: never. `nonce` is random, printable
-        and without a comma.
+        and without a comma; `host` is the peer's name, for Kerberos. If the credentials block, so
+        does this generator.
 
         Raises:
             KafkaError: UNSUPPORTED_SASL_MECHANISM if the peer does not offer the mechanism,
@@ -193,7 +218,15 @@ class WireExchange:
                 ErrorCode(response.error_code),
                 f"{self.peer} refused SASL mechanism {login.mechanism}; it offers {offered}",
             )
-        client, key = login.client(nonce), ApiKey.SASL_AUTHENTICATE
+        try:
+            return (yield from self._tokens(login.client(nonce, host)))
+        except SaslError as failure:
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.peer}: {failure}"
+            ) from None
+
+    def _tokens(self, client: "SaslClient") -> Steps[int]:
+        key = ApiKey.SASL_AUTHENTICATE
         token: bytes | None = client.first()
         lifetime_ms = 0
         while token is not None:
@@ -203,12 +236,7 @@ class WireExchange:
                 text = response.error_message or "authentication failed"
                 raise KafkaError(ErrorCode(response.error_code), f"{self.peer}: {text}")
             lifetime_ms = response.session_lifetime_ms
-            try:
-                token = client.respond(bytes(response.auth_bytes))
-            except SaslError as failure:
-                raise KafkaError(
-                    ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.peer}: {failure}"
-                ) from None
+            token = client.respond(bytes(response.auth_bytes))
         return lifetime_ms
 
 

@@ -153,7 +153,7 @@ class Connection:
         """Log in, for the first time or again."""
         try:
             lifetime_ms = self._take_steps(
-                self._exchange.authentication(login, secrets.token_urlsafe(24))
+                self._exchange.authentication(login, secrets.token_urlsafe(24), self.host)
             )
         except BaseException:
             self.close()

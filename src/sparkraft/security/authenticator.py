@@ -187,14 +187,32 @@ class Authenticator:
         why = f"unexpected Kafka request of type {key.name} during SASL authentication"
         return Reply(response, why)
 
+    @property
+    def blocks(self) -> bool:
+        """Whether `answer` waits for files or the network."""
+        return self._server is not None and self._server.blocks
+
     def on_token(self, token: bytes) -> Reply:
         """Take a token of the client; the exchange continues, completes or fails."""
+        return self.on_answer(self.answer(token))
+
+    def answer(self, token: bytes) -> bytes | SaslError:
+        """The mechanism's answer, for `on_answer`; it may be computed in a thread."""
         assert self._server is not None
         self._tokens += 1
         if self._tokens > TOKENS_MAX:
-            return self._failed(SaslError(f"more than {TOKENS_MAX} tokens"))
+            return SaslError(f"more than {TOKENS_MAX} tokens")
         try:
-            answer = self._server.respond(token)
+            return self._server.respond(token)
+        except SaslError as failure:
+            return failure
+
+    def on_answer(self, answer: bytes | SaslError) -> Reply:
+        """Take the answer to a token."""
+        assert self._server is not None
+        try:
+            if isinstance(answer, SaslError):
+                raise answer
             self._check_unchanged(self._server.user)
         except SaslError as failure:
             return self._failed(failure)
@@ -227,7 +245,8 @@ class Authenticator:
         response = SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text
         )
-        return Reply(response if self._has_headers else None, str(failure))
+        has_response = self._has_headers and not failure.is_retriable
+        return Reply(response if has_response else None, str(failure))
 
     def _enter(self, state: State) -> None:
         assert state in NEXT_STATES[self.state], (self.state, state)

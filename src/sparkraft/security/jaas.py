@@ -20,12 +20,14 @@ from sparkraft.security.secret import Secret
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 _MODULES: Mapping[str, frozenset[str]] = {
     PLAIN_MODULE: frozenset({"PLAIN"}),
     SCRAM_MODULE: frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
     OAUTH_MODULE: frozenset({"OAUTHBEARER"}),
+    KERBEROS_MODULE: frozenset({"GSSAPI"}),
 }
 """Login module → the mechanisms it can be used with."""
 

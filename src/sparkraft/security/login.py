@@ -25,8 +25,13 @@ class Credentials(Protocol):
         """The name of the SASL mechanism."""
         ...
 
-    def client(self, nonce: str) -> SaslClient:
-        """Begin an exchange; `nonce` as in `ScramServer`."""
+    @property
+    def blocks(self) -> bool:
+        """Whether an exchange waits for the network, so that it needs a thread."""
+        ...
+
+    def client(self, nonce: str, host: str) -> SaslClient:
+        """Begin an exchange with the node on `host`; `nonce` as in `ScramServer`."""
         ...
 
 
@@ -46,7 +51,12 @@ class Login:
     password: Secret
     by_token: bool = False
 
-    def client(self, nonce: str) -> SaslClient:
+    @property
+    def blocks(self) -> bool:
+        """Passwords need no other server."""
+        return False
+
+    def client(self, nonce: str, host: str) -> SaslClient:
         """Begin an exchange; `nonce` as in `ScramServer`."""
         if self.mechanism == PLAIN:
             return PlainClient(self.user, self.password)

@@ -31,6 +31,8 @@ WILDCARD_USER = "*"
 class OAuthBearerServer:
     """The server's side."""
 
+    blocks = False
+
     def __init__(self, validate: Callable[[str], AccessToken]) -> None:
         """Begin; `validate` raises `TokenError` for a token that is not accepted."""
         self._validate = validate

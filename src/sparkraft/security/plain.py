@@ -31,6 +31,8 @@ def plain_users(module: LoginModule) -> dict[str, Secret]:
 class PlainServer:
     """The server's side."""
 
+    blocks = False
+
     def __init__(self, users: Mapping[str, Secret]) -> None:
         self._users = users
         self.user = ""

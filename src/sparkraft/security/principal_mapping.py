@@ -10,13 +10,12 @@ that Python's `re` reads alike, and others stop the start.
 import re
 from dataclasses import dataclass
 
+from sparkraft.security.java_patterns import PatternError, compile_java
+
 _RULE = r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)"
 _SPLITTER = re.compile(rf"\s*({_RULE}.*?|.*?)\s*(?:,\s*|$)")
 _PARSER = re.compile(_RULE)
 _REFERENCE = re.compile(r"\\(.)|\$(\d+)|\$")
-
-_DIFFERENT = re.compile(r"\\[pPQEhHRXGzk]|&&|\(\?<[a-zA-Z]")
-"""Syntax of Java's patterns that Python reads differently or not at all."""
 
 
 class MappingError(ValueError):
@@ -103,14 +102,7 @@ def _parse(rules: str) -> list[_Rule]:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    if _DIFFERENT.search(pattern):
-        raise MappingError(
-            f"ssl.principal.mapping.rules: pattern {pattern!r} has syntax of Java that is not "
-            "supported"
-        )
     try:
-        return re.compile(pattern, re.ASCII)
-    except re.error as error:
-        raise MappingError(
-            f"ssl.principal.mapping.rules: pattern {pattern!r} is invalid: {error}"
-        ) from error
+        return compile_java(pattern)
+    except PatternError as error:
+        raise MappingError(f"ssl.principal.mapping.rules: {error}") from error

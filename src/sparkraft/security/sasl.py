@@ -13,11 +13,13 @@ PLAIN = "PLAIN"
 
 OAUTHBEARER = "OAUTHBEARER"
 
-PASSWORD_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The mechanisms of our clients, and of nodes that connect to others."""
+GSSAPI = "GSSAPI"
 
-MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
-"""The mechanisms of listeners."""
+PASSWORD_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms with a user name and a password."""
+
+MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER, GSSAPI)
+"""The mechanisms of listeners and clients."""
 
 
 class SaslError(Exception):
@@ -25,14 +27,22 @@ class SaslError(Exception):
 
     Attributes:
         public_text: sent to the client; None: a general text, which reveals nothing about users.
+        is_retriable: the same credentials may succeed soon: the connection closes without a
+            response, which would make clients give up.
     """
 
     def __init__(
-        self, reason: str, *, public: bool = False, public_text: str | None = None
+        self,
+        reason: str,
+        *,
+        public: bool = False,
+        public_text: str | None = None,
+        is_retriable: bool = False,
     ) -> None:
         """Fail for `reason`, which is logged, and sent to the client if `public`."""
         super().__init__(reason)
         self.public_text = reason if public else public_text
+        self.is_retriable = is_retriable
 
 
 class SaslServer(Protocol):
@@ -42,7 +52,11 @@ class SaslServer(Protocol):
         user: the authenticated user; "" until the exchange is complete.
         expires_at_ms: wall-clock time at which the credentials of `user` expire; None: they do not.
         token_authenticated: whether they are a delegation token's (KIP-48).
+        blocks: whether `respond` waits for files or the network, so that it needs a thread.
     """
+
+    @property
+    def blocks(self) -> bool: ...
 
     user: str
     expires_at_ms: int | None

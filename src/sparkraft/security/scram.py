@@ -151,6 +151,8 @@ _SERVER_FINAL = re.compile(rb"v=(?P<signature>" + _BASE64 + rb")")
 class ScramServer:
     """The server's side of one exchange."""
 
+    blocks = False
+
     def __init__(
         self,
         mechanism: ScramMechanism,

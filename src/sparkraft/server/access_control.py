@@ -24,7 +24,7 @@ from sparkraft.security.standard_authorizer import (
     parse_super_users,
 )
 from sparkraft.server.config import ConfigError
-from sparkraft.server.sasl_config import controller_login, inter_broker_login
+from sparkraft.server.sasl_config import controller_login, inter_broker_login, node_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,12 +93,15 @@ def _node_principals(config: "NodeConfig") -> dict[str, KafkaPrincipal]:
     }
     login = controller_login(config)
     if login is not None:
-        found[config.controller_listener_names[0]] = KafkaPrincipal(USER, login.user)
+        name = config.controller_listener_names[0]
+        if (user := node_user(config, name, login)) is not None:
+            found[name] = KafkaPrincipal(USER, user)
     if config.is_broker:
         name = config.inter_broker_listener_name
         login = inter_broker_login(config)
         if login is not None:
-            found[name] = KafkaPrincipal(USER, login.user)
+            if (user := node_user(config, name, login)) is not None:
+                found[name] = KafkaPrincipal(USER, user)
         elif config.security_protocols.get(name) == SecurityProtocol.PLAINTEXT.name:
             found[name] = ANONYMOUS
     return found

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from sparkraft.kerberos.login import KerberosLogin
 from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
 from sparkraft.metadata.configs.broker import listener_key
 from sparkraft.security.jaas import JaasError, LoginModule, parse_jaas
-from sparkraft.security.login import Login, login_of
+from sparkraft.security.login import Credentials, Login, login_of
 from sparkraft.security.plain import PlainServer, plain_users
 from sparkraft.security.protocols import SecurityProtocol
-from sparkraft.security.sasl import MECHANISMS, OAUTHBEARER, PLAIN, SaslServer
+from sparkraft.security.sasl import GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN, SaslServer
 from sparkraft.security.scram import BY_NAME
 from sparkraft.server.config import ConfigError
+from sparkraft.server.kerberos_config import gssapi_on, kerberos_login_of, user_of
 
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
@@ -100,7 +102,7 @@ def _reauth_ms_max(config: "NodeConfig", listener: str, mechanism: str) -> int:
     return value
 
 
-def inter_broker_login(config: "NodeConfig") -> Login | None:
+def inter_broker_login(config: "NodeConfig") -> Credentials | None:
     """The credentials with which this broker connects to others; None: it does not authenticate.
 
     As in Kafka, they are the `username` and `password` of the inter-broker listener's login module
@@ -113,7 +115,7 @@ def inter_broker_login(config: "NodeConfig") -> Login | None:
     return _node_login(config, name, "sasl.mechanism.inter.broker.protocol")
 
 
-def controller_login(config: "NodeConfig") -> Login | None:
+def controller_login(config: "NodeConfig") -> Credentials | None:
     """The credentials with which this node connects to controllers; None as above.
 
     They are in the login module of the first of controller.listener.names for
@@ -133,7 +135,7 @@ def controller_login(config: "NodeConfig") -> Login | None:
     return login
 
 
-def _node_login(config: "NodeConfig", listener: str, key: str) -> Login | None:
+def _node_login(config: "NodeConfig", listener: str, key: str) -> Credentials | None:
     """The credentials of this node for other nodes' `listener`, with the mechanism in `key`."""
     if not config.protocol_of(listener).uses_sasl:
         return None
@@ -144,7 +146,10 @@ def _node_login(config: "NodeConfig", listener: str, key: str) -> Login | None:
             f"{key}={mechanism} is not in the sasl.enabled.mechanisms of listener {listener}"
         )
     try:
-        login = login_of(mechanism, login_module(config, listener, mechanism))
+        module = login_module(config, listener, mechanism)
+        if mechanism == GSSAPI:
+            return kerberos_login_of(config, listener, module)
+        login = login_of(mechanism, module)
     except JaasError as error:
         raise ConfigError(f"{key}={mechanism}: {error}") from None
     if login.by_token:
@@ -152,6 +157,19 @@ def _node_login(config: "NodeConfig", listener: str, key: str) -> Login | None:
             f"{key}={mechanism}: nodes cannot authenticate with delegation tokens, which expire"
         )
     return login
+
+
+def node_user(config: "NodeConfig", listener: str, login: Credentials) -> str | None:
+    """The user as which other nodes know this one; None if the configuration does not say.
+
+    Raises:
+        ConfigError: no rule gives the user of its Kerberos principal.
+    """
+    if isinstance(login, Login):
+        return login.user
+    if isinstance(login, KerberosLogin):
+        return user_of(config, listener, login)
+    return None
 
 
 class _Mechanisms:
@@ -181,6 +199,8 @@ class _Mechanisms:
             return partial(PlainServer, plain_users(module))
         if name == OAUTHBEARER:
             return self._oauth.begin_on(listener)
+        if name == GSSAPI:
+            return gssapi_on(self._config, listener, module)
         return partial(self._scram.begin, BY_NAME[name])
 
 

@@ -56,6 +56,7 @@ _READ = frozenset(
     replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
     sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.client.connection import Connection
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
     from sparkraft.server.api.registry import Api
     from sparkraft.server.env import Env
     from sparkraft.tls.dialing import Connect
@@ -52,7 +52,7 @@ class ControllerChannel:
         local: Any,
         controller_listener: str,
         connect: "Connect | None" = None,
-        login: "Login | None" = None,
+        login: "Credentials | None" = None,
         describe: "Callable[[], str] | None" = None,
         load: "Callable[[ApiKey], Api | None] | None" = None,
     ) -> None:

@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         if self._mute_timer is not None:
             self._mute_timer.cancel()
         if self._gate is not None:
-            self._gate.close()
+            self._gate.on_lost()
         self._responses.close()
         self._sender = None
         self._reader.close()
@@ -264,14 +264,17 @@ class Connection(asyncio.Protocol):
             self._queue_ms = now - self._queued_ms
             self._queued_ms = None
         while (frame := reader.next()) is not None:
-            if self._mute_timer or (
-                (responses.pending or responses.backlog) and self._must_wait(frame)
+            gate = self._gate
+            if (
+                self._mute_timer
+                or (gate is not None and gate.is_busy)
+                or ((responses.pending or responses.backlog) and self._must_wait(frame))
             ):
                 reader.put_back(frame)
                 self._defer()
                 return
             try:
-                if self._gate is None or not self._gate.takes(frame, now):
+                if gate is None or not gate.takes(frame, now):
                     self._dispatch(frame, now)
             except DecodeError as error:
                 log_malformed(self, error, frame)
@@ -566,13 +569,13 @@ class Connection(asyncio.Protocol):
     def _release(self) -> None:
         """Send the responses that are next, then continue with the requests after them."""
         if not self._responses.release(self.listener.clock.mono_ms()):
-            self._resume()
+            self.resume()
         elif not self._flush_due:
             # At the end of this iteration: a high watermark ends many produces' waits at once.
             self._flush_due = True
-            asyncio.get_running_loop().call_soon(self._resume)
+            asyncio.get_running_loop().call_soon(self.resume)
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """Write what is ready, and handle the frames that waited for it."""
         self._flush_due = False
         if self._running:

@@ -224,6 +224,8 @@ class Listener:
         await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.abort()
+        if self.gates is not None:
+            self.gates.close()
 
     # ---- TLS
 

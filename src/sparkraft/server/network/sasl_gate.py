@@ -19,6 +19,8 @@ Nothing here logs the bytes of a frame: they may be a password.
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import DecodeError
@@ -31,6 +33,7 @@ from sparkraft.server.network.dispatch import HEADER, Route, Routes, skip_tagged
 
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
+    from sparkraft.security.sasl import SaslError
     from sparkraft.server.sasl_config import ListenerSasl
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,9 @@ RECEIVE_SIZE = "sasl.server.max.receive.size"
 
 _KEY_BYTES = 2
 _HANDSHAKE_KEY = int(ApiKey.SASL_HANDSHAKE).to_bytes(_KEY_BYTES, "big")
+
+THREADS = 2
+"""Of a listener with GSSAPI: a token takes about a millisecond of a processor."""
 
 FAILURES_LOGGED_PER_SECOND_MAX = 10
 """A flood of failures does not fill the disk with log lines."""
@@ -82,6 +88,10 @@ class GatedConnection(Protocol):
         """Send what is ready and close."""
         ...
 
+    def resume(self) -> None:
+        """Send what is ready, and handle the frames that waited."""
+        ...
+
 
 class SaslGates:
     """The gates of one listener.
@@ -107,6 +117,19 @@ class SaslGates:
         self.expired = 0
         self._second = 0
         self._logged = 0
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """For mechanisms that block: their own, so that neither they nor other work wait."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, "sasl")
+        return self._threads
+
+    def close(self) -> None:
+        """The listener has closed."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def frame_bytes_max(self) -> int:
@@ -181,9 +204,11 @@ class SaslGate:
         "_expires_at_ms",
         "_gates",
         "_is_counted",
+        "_is_over",
         "_last",
         "_renewal_ms",
         "_timer",
+        "is_busy",
     )
 
     def __init__(self, gates: SaslGates, connection: GatedConnection) -> None:
@@ -196,6 +221,10 @@ class SaslGate:
         self._renewal_ms: int | None = None
         """When re-authentication began last."""
         self._is_counted = True
+        self._is_over = False
+        """The connection is closed, or has failed: the answer to a token comes too late."""
+        self.is_busy = False
+        """A token is being answered in a thread: frames must wait."""
         self._timer = self._begin()
         if not gates.on_open():
             maximum = gates.settings.unauthenticated_max
@@ -229,11 +258,16 @@ class SaslGate:
             return True
 
     def close(self) -> None:
-        """The connection is lost, or authenticated until it re-authenticates."""
+        """It has authenticated, until it re-authenticates, or is lost."""
         self._timer.cancel()
         if self._is_counted:
             self._is_counted = False
             self._gates.on_end()
+
+    def on_lost(self) -> None:
+        """The connection is lost."""
+        self._is_over = True
+        self.close()
 
     def _renews(self, frame: memoryview) -> bool:
         """Whether `frame` begins re-authentication."""
@@ -269,7 +303,7 @@ class SaslGate:
             return True
         if authenticator.expects_raw_token:
             assert self._last is not None
-            self._send(*self._last, authenticator.on_token(bytes(frame)))
+            self._on_token(*self._last, bytes(frame))
             return True
         if len(frame) < HEADER.size:
             raise DecodeError("a request shorter than its header", at=len(frame))
@@ -290,8 +324,32 @@ class SaslGate:
             received_ms=now_ms,
         )
         self._last = route, context
-        self._send(route, context, self._reply(route, frame, id_size))
+        if key == ApiKey.SASL_AUTHENTICATE:
+            token = bytes(_decode(route, frame, id_size).auth_bytes)
+            self._on_token(route, context, token)
+        else:
+            self._send(route, context, self._reply(route, frame, id_size))
         return True
+
+    def _on_token(self, route: Route, context: RequestContext, token: bytes) -> None:
+        """Answer a token, in a thread if the mechanism blocks."""
+        authenticator = self._authenticator
+        if not authenticator.blocks:
+            self._send(route, context, authenticator.on_token(token))
+            return
+        self.is_busy = True
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._gates.threads, authenticator.answer, token)
+        work.add_done_callback(partial(self._on_answer, route, context))
+
+    def _on_answer(
+        self, route: Route, context: RequestContext, work: "asyncio.Future[bytes | SaslError]"
+    ) -> None:
+        self.is_busy = False
+        if work.cancelled() or self._is_over:
+            return
+        self._send(route, context, self._authenticator.on_answer(work.result()))
+        self._connection.resume()
 
     def _accepts(self, key: int) -> bool:
         """Whether a request of this key has a response now; it may be an error."""
@@ -301,8 +359,6 @@ class SaslGate:
 
     def _reply(self, route: Route, frame: memoryview, id_size: int) -> Reply:
         authenticator = self._authenticator
-        if route.api.key == ApiKey.SASL_AUTHENTICATE:
-            return authenticator.on_token(bytes(_decode(route, frame, id_size).auth_bytes))
         if authenticator.state is State.TOKENS:
             return authenticator.on_unexpected(route.api.key)
         return authenticator.on_handshake(route.version, _decode(route, frame, id_size).mechanism)
@@ -365,6 +421,7 @@ class SaslGate:
         self._gates.on_failure(self._connection, why, again=self._renewal_ms is not None)
 
     def _fail(self, why: str) -> None:
+        self._is_over = True
         self._count_failure(why)
         self._connection.close()
 

@@ -47,7 +47,7 @@ from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
     from sparkraft.server.env import Env
     from sparkraft.server.raft.past_images import PastImages
     from sparkraft.server.raft.past_reader import PastReader
@@ -84,7 +84,7 @@ class RaftDriver(QuorumStatus):
         on_fatal: Callable[[BaseException], None],
         connect: "Connect | None" = None,
         linger_ms: int = 0,
-        login: "Login | None" = None,
+        login: "Credentials | None" = None,
     ) -> None:
         """Take over an opened log; `start` comes next.
 

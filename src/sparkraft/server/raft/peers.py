@@ -17,7 +17,7 @@ from sparkraft.server.raft.calls import Call, write_call
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
     from sparkraft.tls.dialing import Connect
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Peers:
         on_response: OnResponse,
         *,
         connect: "Connect | None" = None,
-        login: "Login | None" = None,
+        login: "Credentials | None" = None,
         traffic: ChannelTraffic | None = None,
     ) -> None:
         """Create without connections; they are opened on demand.
