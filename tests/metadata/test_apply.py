@@ -210,11 +210,21 @@ def test_kraft_version_is_no_feature_of_the_image():
     assert "kraft.version" not in image.features
 
 
+def test_the_state_of_a_migration_survives_snapshots():
+    image = image_of(
+        m.FeatureLevelRecord(name="metadata.version", feature_level=21),
+        m.ZkMigrationStateRecord(zk_migration_state=2),
+    )
+    assert image.migration == 2
+    assert image.is_migrating
+    assert image_of(*(record for record, _ in records_of(image))).same_content(image)
+    assert not image_of(m.ZkMigrationStateRecord(zk_migration_state=3)).is_migrating
+
+
 def test_records_that_change_nothing():
     image = image_of(*everything())
     for record in (
         m.NoOpRecord(),
-        m.ZkMigrationStateRecord(),
         m.BeginTransactionRecord(),
         m.EndTransactionRecord(),
         m.AbortTransactionRecord(),

@@ -5,21 +5,73 @@ cluster-level min.insync.replicas if ELR is enabled, and EndTransaction (KIP-868
 stops before the end leaves an open transaction; the next one aborts it and starts over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparkraft.controller.decision import Decision, VersionedRecord
 from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.feature_updates import cluster_min_isr_record
 from sparkraft.metadata import features
+from sparkraft.metadata.image import MigrationState
 from sparkraft.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
+    ZkMigrationStateRecord,
 )
 
 BOOTSTRAP_NAME = "Bootstrap records"
 ABORT_REASON = "Controller failover"
+
+
+MIGRATION_LEVEL_MAX = 21
+"""metadata.version of Kafka 3.9, the last with ZooKeeper."""
+
+
+class MigrationRefusedError(Exception):
+    """zookeeper.metadata.migration.enable is set for a metadata log that cannot have it."""
+
+
+def check_levels(levels: Mapping[str, int]) -> None:
+    """Check the feature levels of a new metadata log that a cluster shall be migrated to.
+
+    They must be those of brokers in ZooKeeper mode: metadata.version from 3.7-IV0, the first in
+    which controllers register, to 3.9-IV0, and no other feature. Kafka starts at 3.6-IV1.
+
+    Raises:
+        MigrationRefusedError: they are not.
+    """
+    level = levels.get(features.METADATA_VERSION, 0)
+    others = sorted(name for name in levels if name != features.METADATA_VERSION and levels[name])
+    lowest = features.name_of(features.CONTROLLER_REGISTRATION_LEVEL)
+    highest = features.name_of(MIGRATION_LEVEL_MAX)
+    if not features.CONTROLLER_REGISTRATION_LEVEL <= level <= MIGRATION_LEVEL_MAX:
+        found = features.name_of(level)
+        raise MigrationRefusedError(
+            f"a migration from ZooKeeper needs a metadata.version from {lowest} to {highest}, and "
+            f"this controller was formatted with {found}; format it with --release-version 3.9-IV0"
+        )
+    if others:
+        raise MigrationRefusedError(
+            f"a migration from ZooKeeper needs a log without the features {', '.join(others)}"
+        )
+
+
+def _migration_records(context: DecisionContext) -> list[VersionedRecord]:
+    """Finalize a migration if it is no longer configured (`ActivationRecordsGenerator`).
+
+    Raises:
+        MigrationRefusedError: it is configured for a cluster that began without ZooKeeper.
+    """
+    state, is_enabled = context.image.migration, context.config.migration_enabled
+    if is_enabled and state == MigrationState.NONE:
+        raise MigrationRefusedError(
+            "zookeeper.metadata.migration.enable=true, but this cluster was created in KRaft mode"
+        )
+    if not is_enabled and state == MigrationState.MIGRATION:
+        record = ZkMigrationStateRecord(zk_migration_state=MigrationState.POST_MIGRATION)
+        return [(record, 0)]
+    return []
 
 
 def default_bootstrap() -> list[VersionedRecord]:
@@ -44,7 +96,7 @@ def activation_records(
     if in_transaction:
         aborted.append((AbortTransactionRecord(reason=ABORT_REASON), 0))
     if context.metadata_level:
-        return Decision(records=tuple(aborted))
+        return Decision(records=(*aborted, *_migration_records(context)))
     levels = {
         record.name: record.feature_level
         for record, _ in bootstrap
@@ -53,6 +105,9 @@ def activation_records(
     records = list(bootstrap)
     if levels.get(features.ELR_VERSION, 0) > 0:
         records.append(cluster_min_isr_record(context.config.static_configs))
+    if context.config.migration_enabled:
+        check_levels(levels)
+        records.append((ZkMigrationStateRecord(zk_migration_state=MigrationState.PRE_MIGRATION), 0))
     if levels.get(features.METADATA_VERSION, 0) < features.TRANSACTION_RECORDS_LEVEL:
         return Decision(records=(*aborted, *records))
     begin: VersionedRecord = (BeginTransactionRecord(name=BOOTSTRAP_NAME), 0)

@@ -28,7 +28,7 @@ from sparkraft.controller.replication import (
     remove_from_isrs,
 )
 from sparkraft.metadata import features
-from sparkraft.metadata.image import RESERVED_DIRECTORIES, BrokerRegistration
+from sparkraft.metadata.image import RESERVED_DIRECTORIES, BrokerRegistration, MigrationState
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k63_broker_heartbeat as k63
 from sparkraft.protocol.messages import k64_unregister_broker as k64
@@ -67,9 +67,7 @@ def register_broker(
     if has_session and not same:
         wrong = "Another broker is registered with that broker id, and its session has not expired."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, wrong)
-    if request.is_migrating_zk_broker:
-        wrong = "Controller does not support registering ZK brokers."
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
+    _check_mode(context, request)
     _check_directories(context, request)
     _check_features(context, request)
     changes = Changes(context)
@@ -89,6 +87,27 @@ def register_broker(
         atomic=False,
         elections=tuple(changes.elections),
     )
+
+
+def _check_mode(context: DecisionContext, request: k62.BrokerRegistrationRequest) -> None:
+    """Brokers in ZooKeeper mode register during a migration, others after its copy (KIP-866)."""
+    wrong = ""
+    if request.is_migrating_zk_broker:
+        if not context.is_migrating:
+            wrong = "Controller does not support registering ZK brokers."
+        elif context.config.inter_broker_listener not in {e.name for e in request.listeners}:
+            wrong = (
+                "Broker does not have the current inter.broker.listener "
+                f"{context.config.inter_broker_listener}"
+            )
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, wrong)
+    elif context.image.migration == MigrationState.PRE_MIGRATION:
+        wrong = (
+            "Controller is in pre-migration mode and cannot register KRaft brokers until the "
+            "metadata migration is complete."
+        )
+    if wrong:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
 
 
 def _check_directories(context: DecisionContext, request: k62.BrokerRegistrationRequest) -> None:
@@ -136,6 +155,7 @@ def _registration_record(
 ) -> RegisterBrokerRecord:
     record = RegisterBrokerRecord(
         broker_id=request.broker_id,
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
         incarnation_id=request.incarnation_id,
         rack=request.rack,
         end_points=[
@@ -412,7 +432,7 @@ def register_controller(
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
-        zk_migration_ready=False,
+        zk_migration_ready=request.zk_migration_ready,
         end_points=[
             ControllerEndpoint(
                 name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparkraft.base.env import Entropy
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
 from sparkraft.controller import activation, brokers, delegation_tokens, replication
 from sparkraft.controller.call import Call
@@ -24,7 +25,7 @@ from sparkraft.controller.decisions import DECISIONS
 from sparkraft.controller.journal import ElectionJournal
 from sparkraft.controller.leader_election import Election
 from sparkraft.controller.sessions import Sessions
-from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.image import ClusterImage, MigrationState
 from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import (
@@ -33,6 +34,17 @@ from sparkraft.protocol.messages.metadata_records import (
     RegisterBrokerRecord,
 )
 from sparkraft.security.delegation_token import TokenIndex
+
+BEFORE_MIGRATION = frozenset(
+    {
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    }
+)
+"""Requests that are decided before the metadata is copied (`RUNS_IN_PREMIGRATION`)."""
 
 
 class Controller:
@@ -145,24 +157,40 @@ class Controller:
         Raises:
             KafkaError: the whole request is rejected.
         """
+        if self._is_before_migration and key not in BEFORE_MIGRATION:
+            wrong = "The controller is in pre-migration mode."
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, wrong)
         return DECISIONS[key](self.context, call)
+
+    @property
+    def _is_before_migration(self) -> bool:
+        """Whether nothing may change, because ZooKeeper's controller still rules (KIP-866)."""
+        return self.latest.migration == MigrationState.PRE_MIGRATION
 
     # Periodic decisions.
 
     def fence_one_stale_broker(self, now: Millis) -> Decision | None:
         """Fence the broker whose session expired first; None if no session has expired."""
+        if self._is_before_migration:
+            return None
         return brokers.fence_one_stale(self.context, now)
 
     def fence_refused_broker(self, broker_id: int) -> Decision | None:
         """Fence a broker whose process has certainly stopped; None if it is fenced already."""
+        if self._is_before_migration:
+            return None
         return brokers.fence_refused(self.context, broker_id)
 
     def balance_leaders(self) -> Decision:
         """Elect preferred leaders; the response is True if more partitions may need it."""
+        if self._is_before_migration:
+            return Decision(response=False)
         return replication.balance_leaders(self.context)
 
     def elect_uncleanly_where_allowed(self) -> Decision:
         """Elect leaders uncleanly if allowed; the response is True if more may need it."""
+        if self._is_before_migration:
+            return Decision(response=False)
         return replication.elect_uncleanly_where_allowed(self.context)
 
     def remove_expired_tokens(self, wall_ms: int) -> Decision:

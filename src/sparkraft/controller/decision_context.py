@@ -48,6 +48,8 @@ class ControllerConfig:
         default_replication_factor: of a topic created with replication factor -1.
         delete_topics: `delete.topic.enable`.
         elections_per_balance_max: maximum number of elections per periodic check.
+        migration_enabled: `zookeeper.metadata.migration.enable`.
+        inter_broker_listener: a migrating broker must have it, for the controller's requests.
         token_key: `delegation.token.secret.key`; None: delegation tokens are off.
         token_lifetime_ms_max: `delegation.token.max.lifetime.ms`.
         token_expiry_ms: `delegation.token.expiry.time.ms`.
@@ -63,6 +65,8 @@ class ControllerConfig:
     default_replication_factor: int = 1
     delete_topics: bool = True
     elections_per_balance_max: int = 1000
+    migration_enabled: bool = False
+    inter_broker_listener: str = "PLAINTEXT"
     token_key: TokenKey | None = None
     token_lifetime_ms_max: int = 7 * 86_400_000
     token_expiry_ms: int = 86_400_000
@@ -103,6 +107,11 @@ class DecisionContext:
     def metadata_level(self) -> int:
         """Finalized metadata.version."""
         return self.image.metadata_version
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether brokers in ZooKeeper mode may belong to the cluster (KIP-866)."""
+        return self.config.migration_enabled and self.image.is_migrating
 
     @property
     def elr_enabled(self) -> bool:

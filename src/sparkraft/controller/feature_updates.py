@@ -88,6 +88,8 @@ def _why_refused(
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
+    if context.image.is_migrating:
+        return "Unable to modify features while a ZK migration is in progress."
     if name == features.KRAFT_VERSION:
         return "kraft.version can't be changed while the cluster runs."
     return (

@@ -54,7 +54,10 @@ def _facts(
         min_isr=context.min_isr(topic) if elr_enabled else 1,
         elr_enabled=elr_enabled,
         elr_stored=level >= features.ELR_LEVEL,
-        shrink_bumps_leader_epoch=features.isr_shrink_bumps_leader_epoch(level),
+        # Brokers in ZooKeeper mode rely on it, whatever the level (KAFKA-15109).
+        shrink_bumps_leader_epoch=(
+            features.isr_shrink_bumps_leader_epoch(level) or context.is_migrating
+        ),
         directory_of_new=(
             context.default_directory if context.directories_supported else _migrating
         ),

@@ -134,6 +134,7 @@ def _put_partition(
         image.scram,
         image.quotas,
         image.delegation_tokens,
+        image.migration,
         image.offset,
         image.epoch,
     )
@@ -369,6 +370,11 @@ def _apply_remove_token(image: ClusterImage, record: Record) -> ClusterImage:
     return image._replace(delegation_tokens=image.delegation_tokens.delete(record.token_id))
 
 
+def _apply_migration_state(image: ClusterImage, record: Record) -> ClusterImage:
+    """Kafka 4 reads this record and ignores it; Kafka 3.9 keeps the state, as here."""
+    return image._replace(migration=record.zk_migration_state)
+
+
 def _apply_nothing(image: ClusterImage, record: Record) -> ClusterImage:
     del record
     return image
@@ -393,8 +399,7 @@ _APPLY: dict[type, Callable[[ClusterImage, Record], ClusterImage]] = {
     records.AccessControlEntryRecord: _apply_acl,
     records.RemoveAccessControlEntryRecord: _apply_remove_acl,
     records.NoOpRecord: _apply_nothing,
-    # Kafka 4 keeps the record readable for clusters that once migrated, and ignores it.
-    records.ZkMigrationStateRecord: _apply_nothing,
+    records.ZkMigrationStateRecord: _apply_migration_state,
     records.RemoveUserScramCredentialRecord: _apply_remove_scram,
     records.BeginTransactionRecord: _apply_nothing,
     records.EndTransactionRecord: _apply_nothing,

@@ -46,6 +46,18 @@ class ResourceType:
     GROUP = 32
 
 
+class MigrationState:
+    """States of a migration from ZooKeeper, as ZkMigrationStateRecord has them (KIP-866)."""
+
+    NONE = 0
+    MIGRATION = 1
+    """All metadata is copied, and changes are written to ZooKeeper, too."""
+    PRE_MIGRATION = 2
+    """Nothing may change before the metadata is copied."""
+    POST_MIGRATION = 3
+    """Nothing is written to ZooKeeper any more."""
+
+
 class Endpoint(NamedTuple):
     """A listener of a node and its advertised address."""
 
@@ -158,6 +170,8 @@ class ClusterImage(NamedTuple):
     scram: Map[tuple[int, str], ScramCredential]
     quotas: Map[QuotaEntity, Map[str, float]]
     delegation_tokens: Map[str, DelegationToken]
+    migration: int
+    """A number of `MigrationState`."""
     offset: Offset
     epoch: LeaderEpoch
 
@@ -168,6 +182,11 @@ class ClusterImage(NamedTuple):
     def same_content(self, other: "ClusterImage") -> bool:
         """Compare two images without their offsets and epochs."""
         return self[:-2] == other[:-2]
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether a migration from ZooKeeper has not been finalized."""
+        return self.migration in (MigrationState.MIGRATION, MigrationState.PRE_MIGRATION)
 
     @property
     def metadata_version(self) -> int:
@@ -208,6 +227,7 @@ EMPTY_IMAGE = ClusterImage(
     scram=Map(),
     quotas=Map(),
     delegation_tokens=Map(),
+    migration=MigrationState.NONE,
     offset=Offset(-1),
     epoch=LeaderEpoch(-1),
 )

@@ -11,7 +11,13 @@ from typing import Any
 
 from sparkraft.base.ids import Uuid
 from sparkraft.metadata import features
-from sparkraft.metadata.image import BrokerRegistration, ClusterImage, ControllerRegistration, Topic
+from sparkraft.metadata.image import (
+    BrokerRegistration,
+    ClusterImage,
+    ControllerRegistration,
+    MigrationState,
+    Topic,
+)
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages import metadata_records as records
 
@@ -104,6 +110,8 @@ def register_broker_record(broker: BrokerRegistration, level: int) -> VersionedR
 def _feature_records(image: ClusterImage) -> Iterator[VersionedRecord]:
     if image.metadata_version:
         yield _feature(features.METADATA_VERSION, image.metadata_version)
+    if image.migration != MigrationState.NONE:
+        yield records.ZkMigrationStateRecord(zk_migration_state=image.migration), 0
     for name in sorted(image.features):
         if name != features.METADATA_VERSION:
             yield _feature(name, image.features[name])

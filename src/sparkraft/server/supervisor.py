@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.controller.activation import MigrationRefusedError
 from sparkraft.server.identity import StartRefused
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.quorum_state import BadQuorumState
@@ -20,7 +21,7 @@ BAD_DISKS = (StorageFault, BadQuorumState, DecodeError)
 """Failures of disks and files: logged without a traceback, because their text is sufficient."""
 
 
-_PLAIN = (*BAD_DISKS, StartRefused)
+_PLAIN = (*BAD_DISKS, StartRefused, MigrationRefusedError)
 """Logged without a traceback; a broker may be refused when it registers (ZooKeeper mode)."""
 
 
