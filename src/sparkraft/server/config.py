@@ -47,7 +47,14 @@ from sparkraft.security.standard_authorizer import ALLOW_IF_NO_ACL, SUPER_USERS
 from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.server.properties import parse_properties
 from sparkraft.server.supported_configs import without_effect
-from sparkraft.server.zookeeper_config import ZOOKEEPER_CONFIGS, is_zookeeper_mode, refusal_of
+from sparkraft.server.zookeeper_config import (
+    CONNECT,
+    MIGRATION_ENABLE,
+    ZOOKEEPER_CONFIGS,
+    is_zookeeper_mode,
+    refusal_of,
+)
+from sparkraft.zookeeper.connect_string import parse_connect_string
 
 INT_MAX = (1 << 31) - 1
 
@@ -216,6 +223,10 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
 """Key → values that are accepted, and why others are not: they must not be ignored."""
 
 
+_NOT_WHILE_MIGRATING = ("authorizer.class.name", SECRET_KEY)
+"""Their entries and tokens would not be written to ZooKeeper."""
+
+
 class ConfigError(Exception):
     """An invalid configuration; the text is for its author."""
 
@@ -261,10 +272,12 @@ class NodeConfig(Mapping[str, ConfigValue]):
         """Parse and check `properties`; ConfigError if they are invalid."""
         self.properties = dict(properties)
         self.is_zookeeper = is_zookeeper_mode(properties)
+        migrates = properties.get(MIGRATION_ENABLE, "").strip().lower() == "true"
+        uses_zookeeper = self.is_zookeeper or migrates
         self.unknown = sorted(
             key
             for key in properties
-            if (_definition(key) is None or (key in ZOOKEEPER_CONFIGS and not self.is_zookeeper))
+            if (_definition(key) is None or (key in ZOOKEEPER_CONFIGS and not uses_zookeeper))
             and key not in {SUPER_USERS, ALLOW_IF_NO_ACL}
         )
         self.without_effect = without_effect(
@@ -358,6 +371,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def roles(self) -> frozenset[str]:
         """`process.roles`: broker, controller or both; broker in ZooKeeper mode."""
         return frozenset({"broker"} if self.is_zookeeper else self.words("process.roles"))
+
+    @cached_property
+    def migrates(self) -> bool:
+        """Whether this controller migrates a cluster from ZooKeeper (KIP-866)."""
+        return not self.is_zookeeper and self.flag(MIGRATION_ENABLE)
 
     @property
     def is_broker(self) -> bool:
@@ -539,6 +557,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
         cordoned(self.words("cordoned.log.dirs"), self.log_dirs)
         if not self.is_zookeeper:
             self._check_quorum()
+            if self.migrates:
+                self._check_migration()
         self._check_listeners()
         self._check_numbers()
 
@@ -560,6 +580,24 @@ class NodeConfig(Mapping[str, ConfigValue]):
             )
         if self.flag("controller.quorum.auto.join.enable") and not self.is_controller:
             raise ConfigError("controller.quorum.auto.join.enable is for controllers only")
+
+    def _check_migration(self) -> None:
+        """A migration needs a controller of its own, the ensemble, and no secrets to copy."""
+        key = f"{MIGRATION_ENABLE}=true"
+        if self.roles != {"controller"}:
+            raise ConfigError(f"{key} is for nodes with process.roles=controller only")
+        if not self.text(CONNECT):
+            raise ConfigError(f"{key} needs zookeeper.connect")
+        try:
+            parse_connect_string(self.text(CONNECT))
+        except ValueError as error:
+            raise ConfigError(f"zookeeper.connect: {error}") from error
+        for name in _NOT_WHILE_MIGRATING:
+            if self.properties.get(name, "").strip():
+                raise ConfigError(
+                    f"{key}: {name} is not available yet while a cluster is migrated; this node "
+                    "does not start rather than lose changes"
+                )
 
     def _check_listeners(self) -> None:
         names = {address.name for address in self.listeners}

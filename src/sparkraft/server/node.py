@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sparkraft.server.controller.snapshots import MetadataSnapshots
     from sparkraft.server.env import Env
     from sparkraft.server.http import HttpServer
+    from sparkraft.server.migration.driver import MigrationDriver
     from sparkraft.server.network.connection_rate import ConnectionRates
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.zookeeper.status import ZooKeeperStatus
@@ -77,6 +78,7 @@ class Node:
         broker: the broker's services; None without that role or before they are built.
         controller_services: the controller's; likewise.
         loop_monitor: how late the event loop is.
+        migration: of a controller that migrates a cluster from ZooKeeper; None otherwise.
     """
 
     def __init__(self, config: NodeConfig, env: "Env") -> None:
@@ -97,6 +99,7 @@ class Node:
         self._publisher: MetadataPublisher | None = None
         self._snapshots: MetadataSnapshots | None = None
         self._lifecycle: asyncio.Task[Any] | None = None
+        self.migration: MigrationDriver | None = None
         self._failed_dirs: set[str] = set()
         self._http: HttpServer | None = None
         self._dialing: NodeDialing | None = None
@@ -314,6 +317,26 @@ class Node:
             self.advertised(controller=True),
         )
         self.spawn(registration, "controller registration")
+        if self.config.migrates:
+            self._start_migration()
+
+    def _start_migration(self) -> None:
+        from sparkraft.server.migration.driver import MigrationDriver
+
+        assert self.controller_services is not None
+        assert self.identity is not None
+        assert self._publisher is not None
+        assert self._dialing is not None
+        self.migration = MigrationDriver(
+            self.config,
+            self.env,
+            self.controller_services.controller,
+            self._publisher,
+            cluster_id=self.identity.cluster_id,
+            connect=self._dialing.to_brokers,
+            spawn=self.spawn,
+        )
+        self.migration.start()
 
     def advertised(self, *, controller: bool) -> tuple[ListenerAddress, ...]:
         """The advertised listeners of one kind, with the ports that were 0 filled in."""
@@ -446,6 +469,8 @@ class Node:
         for channel in (self.channel, self.heartbeats):
             if channel is not None:
                 await channel.close()
+        if self.migration is not None:
+            await self.migration.close()
         if self.controller_services is not None:
             await self.controller_services.controller.stop()
         if self._snapshots is not None:

@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import KafkaError
+from sparkraft.controller.activation import (
+    MigrationRefusedError,
+    check_levels,
+    default_bootstrap,
+)
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.features import CONTROLLER_REGISTRATION_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record
+from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from sparkraft.security.mutation_quotas import MutationQuotas
 from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.metadata_publisher import MetadataPublisher
@@ -22,6 +28,7 @@ from sparkraft.server.controller.driver import ControllerDriver, Intervals
 from sparkraft.server.controller.processes import ProcessWatch
 from sparkraft.server.controller.services import ControllerServices
 from sparkraft.server.controller.snapshots import MetadataSnapshots
+from sparkraft.server.identity import StartRefused
 from sparkraft.server.metadata_checkpoint import MetadataRecoveryPoint
 from sparkraft.server.raft.setup import open_raft
 from sparkraft.server.sasl_config import controller_login
@@ -153,6 +160,9 @@ def make_controller(
     config: "NodeConfig", env: "Env", identity: "Identity", raft: "RaftDriver"
 ) -> ControllerServices:
     """The controller of this node, on `raft`; not started."""
+    bootstrap = _bootstrap_records(config, env)
+    if config.migrates:
+        _check_bootstrap(bootstrap or default_bootstrap())
     core = Controller(
         ControllerConfig(
             cluster_id=identity.cluster_id,
@@ -164,6 +174,8 @@ def make_controller(
             default_partitions=config.number("num.partitions"),
             default_replication_factor=config.number("default.replication.factor"),
             delete_topics=config.flag("delete.topic.enable"),
+            migration_enabled=config.migrates,
+            inter_broker_listener=config.inter_broker_listener_name,
             token_key=config.token_key,
             token_lifetime_ms_max=config.number("delegation.token.max.lifetime.ms"),
             token_expiry_ms=config.number("delegation.token.expiry.time.ms"),
@@ -174,7 +186,7 @@ def make_controller(
         raft,
         core,
         env.clock,
-        bootstrap=_bootstrap_records(config, env),
+        bootstrap=bootstrap,
         intervals=_intervals(config),
         fault_point=env.fault_point,
     )
@@ -209,6 +221,23 @@ def _intervals(config: "NodeConfig") -> Intervals:
     )
 
 
+def _check_bootstrap(bootstrap: "list[tuple[Any, int]]") -> None:
+    """Refuse a migration to a log that brokers in ZooKeeper mode could not follow.
+
+    Raises:
+        StartRefused: with the reason.
+    """
+    levels = {
+        record.name: record.feature_level
+        for record, _ in bootstrap
+        if isinstance(record, FeatureLevelRecord)
+    }
+    try:
+        check_levels(levels)
+    except MigrationRefusedError as error:
+        raise StartRefused(str(error)) from error
+
+
 def _bootstrap_records(config: "NodeConfig", env: "Env") -> list[tuple[Any, int]] | None:
     """The records of `bootstrap.checkpoint` in a formatted directory; None without one."""
     path = f"{config.metadata_log_dir}/{BOOTSTRAP_CHECKPOINT}"
@@ -239,6 +268,7 @@ async def register_controller(
     request = ControllerRegistrationRequest(
         controller_id=config.node_id,
         incarnation_id=random_uuid(env.entropy),
+        zk_migration_ready=config.migrates,
         listeners=[
             Listener(name=a.name, host=a.host, port=a.port, security_protocol=a.security_protocol)
             for a in advertised

@@ -9,6 +9,7 @@ from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, ConfigV
 from sparkraft.metadata.features import level_of, name_of
 
 CONNECT = "zookeeper.connect"
+MIGRATION_ENABLE = "zookeeper.metadata.migration.enable"
 PROTOCOL_VERSION = "inter.broker.protocol.version"
 
 _LOWEST_LEVEL, _HIGHEST_LEVEL = 7, 21
@@ -42,9 +43,7 @@ ZOOKEEPER_CONFIGS: Mapping[str, ConfigDef] = {
         ),
         _defined("zookeeper.set.acl", _BOOLEAN, default=False, doc="Znodes with ACLs."),
         _defined("zookeeper.ssl.client.enable", _BOOLEAN, default=False, doc="TLS to ZooKeeper."),
-        _defined(
-            "zookeeper.metadata.migration.enable", _BOOLEAN, default=False, doc="Migrate to KRaft."
-        ),
+        _defined(MIGRATION_ENABLE, _BOOLEAN, default=False, doc="Migrate to KRaft."),
         _defined(PROTOCOL_VERSION, _STRING, "3.9", "The version that brokers use between them."),
         _defined("broker.id.generation.enable", _BOOLEAN, default=True, doc="Generate broker.id."),
         ConfigDef(
@@ -97,7 +96,7 @@ _REFUSED: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("delegation.token.secret.key", bool, "delegation tokens are not available"),
     ("zookeeper.set.acl", _is_true, "znodes with ACLs are not available"),
     ("zookeeper.ssl.client.enable", _is_true, "TLS to ZooKeeper is not available"),
-    ("zookeeper.metadata.migration.enable", _is_true, "migration to KRaft is not available"),
+    (MIGRATION_ENABLE, _is_true, "migration to KRaft is not available"),
     ("control.plane.listener.name", bool, "a listener for the controller only is not available"),
 )
 

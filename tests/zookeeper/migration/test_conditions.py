@@ -1,7 +1,11 @@
 """What keeps a cluster from being migrated, and how far a migration is."""
 
+import re
+
 import pytest
 
+from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
+from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.zookeeper.migration.conditions import conditions_of, obstacle_of
 from sparkraft.zookeeper.migration.progress import Stage, progress_of
 from tests.zookeeper.migration.trees import SECURED, tree_of
@@ -82,3 +86,44 @@ def test_without_brokers_in_zookeeper_the_migration_can_be_finalized():
     assert progress.controller == "KRaft controller 3000"
     assert progress.metadata_offset == 122
     assert "to finalize" in progress.next_step
+
+
+MIGRATES = {
+    "process.roles": "controller",
+    "node.id": "3000",
+    "controller.quorum.voters": "3000@127.0.0.1:9093",
+    "listeners": "CONTROLLER://127.0.0.1:9093",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "unused",
+    "zookeeper.connect": "localhost:2181",
+    "zookeeper.metadata.migration.enable": "true",
+}
+
+
+def test_a_controller_may_migrate():
+    config = NodeConfig(MIGRATES)
+    assert config.migrates
+    assert not config.is_zookeeper
+    assert not config.unknown
+    # Without the key, those of ZooKeeper are unknown, as in Kafka 4.
+    assert not NodeConfig({**MIGRATES, "zookeeper.metadata.migration.enable": "false"}).migrates
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("zookeeper.connect", "", "needs zookeeper.connect"),
+        ("zookeeper.connect", "localhost:x", "zookeeper.connect: "),
+        ("authorizer.class.name", STANDARD_AUTHORIZER, "authorizer.class.name is not available"),
+        ("delegation.token.secret.key", "s", "delegation.token.secret.key is not available"),
+    ],
+)
+def test_a_migration_that_is_not_available_is_refused(key, value, reason):
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        NodeConfig({**MIGRATES, key: value})
+
+
+def test_a_broker_does_not_migrate():
+    roles = {"process.roles": "broker,controller", "listeners": "PLAINTEXT://:1,CONTROLLER://:2"}
+    with pytest.raises(ConfigError, match=r"process\.roles=controller only"):
+        NodeConfig({**MIGRATES, **roles})

@@ -10,6 +10,7 @@ Behaviour:
     * Features: the supported ranges, and the finalized levels with the offset of the image. v3
       leaves out features whose range starts at 0, which old Java clients cannot read (KIP-1022).
       None in ZooKeeper mode, in which Kafka 3.9 supports none.
+    * Controllers report whether they migrate a cluster from ZooKeeper (KIP-866).
 Versions: v1 throttle; v3 flexible, features; v4 features from 0.    Not done: -
 """
 
@@ -56,6 +57,7 @@ def handle(
     response = ApiVersionsResponse(api_keys=keys)
     if node.raft is None:
         return response  # ZooKeeper mode
+    response.zk_migration_ready = node.config.migrates
     image = node.image
     for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
         if lowest > 0 or context.api_version > _NAMED_VERSION:

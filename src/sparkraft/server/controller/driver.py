@@ -26,6 +26,7 @@ from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.base.loop_work import LoopBound
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.call import Call, no_quota
+from sparkraft.controller.decision import Decision
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock, FaultPoint
     from sparkraft.controller.controller import Controller
-    from sparkraft.controller.decision import Decision, VersionedRecord
+    from sparkraft.controller.decision import VersionedRecord
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.server.raft.driver import RaftDriver
@@ -176,6 +177,11 @@ class ControllerDriver:
         return self._epoch is not None
 
     @property
+    def epoch(self) -> LeaderEpoch | None:
+        """The epoch in which this is the active controller; None if it is not."""
+        return self._epoch
+
+    @property
     def core(self) -> "Controller":
         """The core, for its images and its journal; decisions go through `submit`."""
         return self._core
@@ -242,6 +248,22 @@ class ControllerDriver:
             self.timings.committing.add(self._clock.mono_ms() - appended)
             self._fault_point("before_answering_a_create")
         return decision.response
+
+    async def append(self, records: "Sequence[VersionedRecord]", *, epoch: LeaderEpoch) -> int:
+        """Append records that no request decided, such as those of a migration from ZooKeeper.
+
+        They may be split into several batches. Returns the offset of the last one, once committed.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER if this controller is not active in `epoch`;
+                REQUEST_TIMED_OUT.
+        """
+        if self._epoch != epoch:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
+        self._carry_out(Decision(records=tuple(records), atomic=False), epoch)
+        offset = self._core.latest.offset
+        await self._committed_up_to(offset)
+        return offset
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
         """Raise kraft.version and wait for the commit (KIP-853).

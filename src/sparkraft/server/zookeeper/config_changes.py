@@ -16,7 +16,6 @@ which ZooKeeper mode does not have.
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller import client_quotas, configs
@@ -24,13 +23,14 @@ from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigType
 from sparkraft.metadata.configs.definition import java_double
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.messages.metadata_records import ClientQuotaRecord, ConfigRecord
-from sparkraft.security.quotas import CLIENT_ID, INTEGRAL_MAX, IP, USER, quota_entity
+from sparkraft.security.quotas import INTEGRAL_MAX, quota_entity
 from sparkraft.server.controller.submission import set_error
 from sparkraft.server.zookeeper.config_writes import write_config
-from sparkraft.server.zookeeper.configs import CHANGES, DEFAULT_ENTITY
+from sparkraft.server.zookeeper.configs import CHANGES
 from sparkraft.zookeeper.errors import NodeExistsError, NoNodeError, NotEmptyError
 from sparkraft.zookeeper.requests import Create, Delete, GetData
 from sparkraft.zookeeper.znodes.changes import encode_config_change
+from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY, quota_path
 from sparkraft.zookeeper.znodes.topics import CONFIG, decode_configs
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KINDS = {ResourceType.TOPIC: "topics", ResourceType.BROKER: "brokers"}
-_QUOTA_KINDS = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
 
 
 class ConfigChanges:
@@ -121,7 +120,7 @@ class ConfigChanges:
             quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
             for entry in call.request.entries
         }
-        paths = {each: path for each in entities if (path := _quota_path(each)) is not None}
+        paths = {each: path for each in entities if (path := quota_path(each)) is not None}
         await self._present.read(paths.values())
         decision = client_quotas.alter_client_quotas(self._context(), call)
         for entity, changes in _quota_changes(decision.records).items():
@@ -206,23 +205,6 @@ def _is_secret(record: ConfigRecord) -> bool:
         and defined is not None
         and defined.kind is ConfigType.PASSWORD
     )
-
-
-def _quota_path(entity: "QuotaEntity") -> str | None:
-    """The path below /config: `users/alice/clients/app`; None for an invalid entity."""
-    names = dict(entity)
-    parts = []
-    for kind in (USER, CLIENT_ID, IP):
-        if kind in names:
-            name = names.pop(kind)
-            shown = DEFAULT_ENTITY if name is None else _sanitized(name)
-            parts.append(f"{_QUOTA_KINDS[kind]}/{shown}")
-    return None if names or not parts else "/".join(parts)
-
-
-def _sanitized(name: str) -> str:
-    """URL-encoded as by Kafka's `Sanitizer`."""
-    return quote(name, safe="").replace("~", "%7E")
 
 
 def _quota_changes(

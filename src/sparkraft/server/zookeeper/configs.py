@@ -33,6 +33,7 @@ from sparkraft.zookeeper.errors import NoNodeError, SessionExpiredError, ZooKeep
 from sparkraft.zookeeper.exchange import EventType
 from sparkraft.zookeeper.requests import Delete, GetChildren, GetData
 from sparkraft.zookeeper.znodes.changes import decode_config_change
+from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
 from sparkraft.zookeeper.znodes.topics import CONFIG, decode_configs
 
@@ -58,9 +59,6 @@ CHANGES = f"{CONFIG}/changes"
 
 KEEP_MS = 15 * 60_000
 """Age from which a notification is deleted: Kafka's `changeExpirationMs`."""
-
-DEFAULT_ENTITY = "<default>"
-"""Name of the znode for all brokers, users, client ids or addresses."""
 
 _RESOURCES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
 _QUOTAS = {"clients": CLIENT_ID, "users": USER, "ips": IP}

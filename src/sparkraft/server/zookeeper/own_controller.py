@@ -32,6 +32,7 @@ from sparkraft.server.controller.submission import set_error
 from sparkraft.server.zookeeper import controller_api
 from sparkraft.server.zookeeper.config_changes import ConfigChanges
 from sparkraft.server.zookeeper.control_channels import ControlChannels
+from sparkraft.server.zookeeper.pausing import pausing
 from sparkraft.server.zookeeper.topic_changes import TopicChanges
 from sparkraft.zookeeper.controller.active import Active, Settings
 from sparkraft.zookeeper.controller.control_messages import Sender
@@ -145,7 +146,7 @@ class OwnController:
             client=lambda: session.client,
             send=self._send,
             on_handled=self._on_handled,
-            on_worked=_pausing(env),
+            on_worked=pausing(env),
         )
         self.channels = ControlChannels(
             Sender(config.node_id, protocol, config.inter_broker_listener_name),
@@ -154,7 +155,7 @@ class OwnController:
             timeout_ms=config.number("controller.socket.timeout.ms"),
             brokers=lambda: self._active.context.brokers,
             put=self.task.put,
-            on_worked=_pausing(env),
+            on_worked=pausing(env),
             spawn=spawn,
         )
         self._topics = TopicChanges(config, env, session, images, cluster_id=cluster_id)
@@ -341,17 +342,6 @@ class OwnController:
         while True:
             self.task.put(BalanceLeaders())
             await asyncio.sleep(interval)
-
-
-def _pausing(env: "Env") -> Callable[[int], Awaitable[None]]:
-    """A function that counts units of work, and ends a slice when it is over."""
-    turn = env.turn(env.work_max.partitions)
-
-    async def pause(units: int) -> None:
-        if turn.is_over(units):
-            await turn.next()
-
-    return pause
 
 
 def _has_leaders(image: "ClusterImage", leaders: "Mapping[TopicPartition, int]") -> bool:

@@ -1,8 +1,8 @@
 """Control requests as Kafka's messages, and the results of their responses.
 
 Rules of Kafka 3.9's ControllerBrokerRequestBatch:
-    * `inter.broker.protocol.version` selects the version; the sender is not a KRaft controller, and
-      `type` is 0.
+    * `inter.broker.protocol.version` selects the version. A KRaft controller that migrates the
+      cluster sets `is_kraft_controller`, and `type` if its request has all partitions.
     * LeaderAndIsr contains the address of each registered leader on the inter-broker listener.
       A leader without that listener fails the batch (BrokerEndPointNotAvailableException).
     * UpdateMetadata contains all listeners of all registered brokers.
@@ -69,6 +69,7 @@ class Sender(NamedTuple):
     protocol: ProtocolVersion
     listener: str
     """Name of the inter-broker listener."""
+    is_kraft: bool = False
 
 
 class ControlMessage(NamedTuple):
@@ -160,6 +161,8 @@ def _leader_and_isr(
         )
     return LeaderAndIsrMessage(
         controller_id=sender.id,
+        is_kraft_controller=sender.is_kraft,
+        type=request.scope,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
         topic_states=topics,
@@ -210,6 +213,8 @@ def _update_metadata(
         )
     return UpdateMetadataMessage(
         controller_id=sender.id,
+        is_kraft_controller=sender.is_kraft,
+        type=request.scope,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
         topic_states=topics,
@@ -250,6 +255,7 @@ def _live_broker(broker: Broker) -> UpdateMetadataBroker:
 def _stop_replica(request: StopReplicaRequest, sender: Sender) -> StopReplicaMessage:
     return StopReplicaMessage(
         controller_id=sender.id,
+        is_kraft_controller=sender.is_kraft,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
         topic_states=[

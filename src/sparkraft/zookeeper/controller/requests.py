@@ -12,10 +12,20 @@ Rules of Kafka 3.9's ControllerBrokerRequestBatch:
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.values import Broker, Leadership, ReplicaAssignment
+
+
+class Scope(IntEnum):
+    """The `type` of a request of a KRaft controller (KIP-866); others leave it unknown."""
+
+    UNKNOWN = 0
+    INCREMENTAL = 1
+    FULL = 2
+    """It has all partitions: the broker removes replicas that are not in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,7 @@ class LeaderAndIsrRequest(ControlRequest):
     partitions: dict[TopicPartition, LeaderAndIsrPartition]
     topic_ids: dict[str, Uuid]
     live_leaders: tuple[Broker, ...]
+    scope: Scope = Scope.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +80,7 @@ class UpdateMetadataRequest(ControlRequest):
     partitions: dict[TopicPartition, MetadataPartition]
     topic_ids: dict[str, Uuid]
     live_brokers: tuple[Broker, ...]
+    scope: Scope = Scope.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

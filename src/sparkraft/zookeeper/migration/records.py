@@ -32,12 +32,10 @@ from sparkraft.security.quotas import CLIENT_ID, IP, IP_KEYS, USER, USER_AND_CLI
 from sparkraft.security.scram import BY_NAME
 from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes.cluster import PRODUCER_IDS
+from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
 from sparkraft.zookeeper.znodes.security import AclEntry
 from sparkraft.zookeeper.znodes.topics import CONFIG, TOPICS, Assignment, Topic
-
-DEFAULT_ENTITY = "<default>"
-"""Name of the znode for all brokers, users, client ids or addresses."""
 
 PENDING_DELETIONS = "/admin/delete_topics"
 TOKENS = "/delegation_token/tokens"
@@ -49,17 +47,20 @@ _QUOTA_TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
 Batch = list[VersionedRecord]
 
 
-def batches_of(tree: ZnodeTree, entropy: Entropy) -> Iterator[Batch]:
+def batches_of(
+    tree: ZnodeTree, entropy: Entropy, *, with_pending_deletions: bool = False
+) -> Iterator[Batch]:
     """All records of a migration, in pieces: one per topic or entity.
 
     Args:
         tree: the znodes; `conditions` must have found nothing in it.
         entropy: ids of access control entries, which have none in ZooKeeper.
+        with_pending_deletions: whether to include topics that are about to be deleted.
 
     Raises:
         ZnodeError: a znode cannot be copied.
     """
-    for name in topics_to_copy(tree):
+    for name in tree.children(TOPICS) if with_pending_deletions else topics_to_copy(tree):
         yield _topic(tree, name)
     for name in tree.children(f"{CONFIG}/brokers"):
         yield _configs(tree, "brokers", name, ResourceType.BROKER)

@@ -1,0 +1,1 @@
+"""A controller's migration of a cluster from ZooKeeper (KIP-866)."""
