@@ -385,6 +385,7 @@ def controller_metrics(controller: Any, image: ClusterImage, raft: RaftDriver) -
     """Of a controller, active or not."""
     prefix = "kafka_controller_kafkacontroller_"
     fenced = sum(registration.fenced for registration in image.brokers.values())
+    migrating = sum(each.is_migrating_zk_broker for each in image.brokers.values())
     shutting = sum(each.in_controlled_shutdown for each in image.brokers.values())
     for name, about, value in (
         ("activecontrollercount", "1 on the active controller", int(controller.is_active)),
@@ -395,6 +396,12 @@ def controller_metrics(controller: Any, image: ClusterImage, raft: RaftDriver) -
         ),
         ("fencedbrokercount", "Fenced brokers", fenced),
         ("controlledshutdownbrokercount", "Brokers in controlled shutdown", shutting),
+        ("migratingzkbrokercount", "Registered brokers in ZooKeeper mode", migrating),
+        (
+            "zkmigrationstate",
+            "Migration from ZooKeeper: 0 none, 2 before the copy, 1 after it, 3 finalized",
+            image.migration,
+        ),
         ("globaltopiccount", "Topics in the cluster", len(image.topics_by_id)),
         ("lastappliedrecordoffset", "Last metadata offset applied here", image.offset),
         ("lastcommittedrecordoffset", "Last committed metadata offset", raft.high_watermark - 1),
