@@ -123,6 +123,8 @@ def test_no_feature_is_known_in_this_mode(tmp_path):
     async def test():
         async with nodes_in(tmp_path) as nodes:
             await nodes.start(1)
+            # Elected, it is the controller before its failover has written everything.
+            await until(lambda: "feature" in nodes.children("/"))
             assert znode(nodes, "/feature") == {"features": {}, "version": 2, "status": 1}
             async with nodes.admin() as admin:
                 update = k57.FeatureUpdateKey(feature="metadata.version", max_version_level=21)
