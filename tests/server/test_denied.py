@@ -34,6 +34,9 @@ from sparkraft.protocol.messages import (
     k10_find_coordinator as k10,
 )
 from sparkraft.protocol.messages import (
+    k11_join_group as k11,
+)
+from sparkraft.protocol.messages import (
     k15_describe_groups as k15,
 )
 from sparkraft.protocol.messages import (
@@ -91,6 +94,9 @@ from sparkraft.protocol.messages import (
     k44_incremental_alter_configs as k44,
 )
 from sparkraft.protocol.messages import (
+    k45_alter_partition_reassignments as k45,
+)
+from sparkraft.protocol.messages import (
     k47_offset_delete as k47,
 )
 from sparkraft.protocol.messages import (
@@ -125,6 +131,7 @@ from sparkraft.protocol.messages import (
 )
 from sparkraft.server.api.authorization import NoAuthorization, denied, request_rules
 from sparkraft.server.api.registry import served_apis
+from sparkraft.storage.names import METADATA_TOPIC
 from tests.server.harness import batch, connect, create_topic, node_in, run, until
 from tests.support.sessions import Deciding
 
@@ -542,3 +549,47 @@ def test_topics_are_authorized_apart_from_the_group(tmp_path):
 async def committed(connection: Any, request: Any) -> bool:
     await connection.send(k10.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
     return not errors_in(await connection.send(request, version=9))
+
+
+def test_denials_have_the_fields_of_kafkas(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            for each in node.listeners:
+                each.authorizer = Deciding()
+            client = await connect(node)
+            join = k11.JoinGroupRequest(group_id="g", member_id="m", session_timeout_ms=10_000)
+            assert (await client.send(join)).member_id == ""
+            share = k10.FindCoordinatorRequest(key_type=2, coordinator_keys=["g", "h"])
+            found = (await client.send(share)).coordinators
+            assert [(one.error_code, one.error_message) for one in found] == [
+                (CLUSTER, "Cluster authorization failed.")
+            ] * 2
+            create = k19.CreateTopicsRequest(topics=[k19.CreatableTopic(name=METADATA_TOPIC)])
+            (topic,) = (await client.send(create)).topics
+            assert topic.error_code == ErrorCode.INVALID_REQUEST
+            partitions = [k45.ReassignablePartition(partition_index=index) for index in (0, 1)]
+            move = k45.AlterPartitionReassignmentsRequest(
+                topics=[k45.ReassignableTopic(name="t", partitions=partitions)]
+            )
+            moved = await client.send(move)
+            codes = [one.error_code for one in moved.responses[0].partitions]
+            assert [moved.error_code, *codes] == [CLUSTER] * 3
+            await client.close()
+
+    run(test())
+
+
+def test_a_fetch_of_another_cluster_is_refused_whatever_it_names(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node, "CONTROLLER")
+            for cluster_id, error in (
+                ("wrong", ErrorCode.INCONSISTENT_CLUSTER_ID),
+                (node.identity.cluster_id, ErrorCode.INVALID_REQUEST),
+                (None, ErrorCode.INVALID_REQUEST),
+            ):
+                answer = await client.send(k01.FetchRequest(cluster_id=cluster_id, max_wait_ms=0))
+                assert answer.error_code == error
+            await client.close()
+
+    run(test())

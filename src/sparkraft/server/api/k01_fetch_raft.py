@@ -1,7 +1,8 @@
 """Fetch on a controller listener: v4-18. The metadata log. (KIP-595, KIP-853, KIP-1166)
 
 Behaviour:
-    * Only `__cluster_metadata-0`; anything else is INVALID_REQUEST.
+    * Only `__cluster_metadata-0`; anything else is INVALID_REQUEST. Another cluster:
+      INCONSISTENT_CLUSTER_ID, whatever is fetched.
     * A Fetch acknowledges all records below its offset; it waits up to `max_wait_ms` for records, a
       higher high watermark (v18), a diverging epoch or a snapshot.
     * Not the leader: NOT_LEADER_OR_FOLLOWER, with the leader if it is known.
@@ -26,7 +27,10 @@ async def handle(node: Any, context: RequestContext, request: FetchRequest) -> F
     version = context.api_version
     asked = wire.read_fetch(request, version)
     if asked is None:
-        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        is_ours = request.cluster_id in {None, node.cluster_id}
+        return FetchResponse(
+            error_code=ErrorCode.INVALID_REQUEST if is_ours else ErrorCode.INCONSISTENT_CLUSTER_ID
+        )
     if node.processes is not None and asked.replica.id >= 0:
         node.processes.on_fetch(asked.replica.id, context.connection)
     answer = await node.raft.handle_request(asked)

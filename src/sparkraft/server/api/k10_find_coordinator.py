@@ -86,6 +86,8 @@ def _find(
 ) -> Coordinator:
     denial = _denial(context, key_type, key)
     if denial is not None:
+        if key_type == KeyType.SHARE:
+            raise denial  # of the whole request, as in Kafka
         return _error(key, denial.code)
     location = broker.coordinators.locate(key_type, key)
     if location is None:

@@ -75,8 +75,10 @@ def _for_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse
 def refuse(
     _: type, request: JoinGroupRequest, version: int, error: KafkaError
 ) -> JoinGroupResponse:
-    """The request's error, and the member id it came with."""
-    response = JoinGroupResponse(member_id=request.member_id, error_code=error.code)
+    """The request's error, and the member id it came with, unless its group is denied."""
+    is_denied = error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+    member_id = "" if is_denied else request.member_id
+    response = JoinGroupResponse(member_id=member_id, error_code=error.code)
     return _for_version(response, version)
 
 

@@ -25,7 +25,7 @@ from sparkraft.protocol.messages.k19_create_topics import (
     CreateTopicsResponse,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import denied, on_each
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.item_errors import ItemErrors, topic_denial
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.controller.submission import submit_in_parts
@@ -55,7 +55,9 @@ _ERRORS = ItemErrors(
 
 def _denial(context: RequestContext, topic: CreatableTopic) -> KafkaError | None:
     if topic.name == METADATA_TOPIC:
-        return denied(AclResourceType.TOPIC)
+        return KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        )
     if context.is_allowed(AclOperation.CREATE, AclResourceType.CLUSTER, logs=False):
         return None
     return topic_denial(context, AclOperation.CREATE, topic.name)

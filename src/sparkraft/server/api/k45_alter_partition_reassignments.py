@@ -8,16 +8,49 @@ Behaviour:
 Versions: v1 may forbid another replication factor (KIP-860).    Not done: -
 """
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submission import submit_to_controller
+
+
+def refuse(
+    _: type, request: AlterPartitionReassignmentsRequest, version: int, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    """The error on the whole request and on each partition."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error.detail,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index,
+                        error_code=error.code,
+                        error_message=error.detail,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
 
 API = Api(
     key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     handle=submit_to_controller,
     authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
+    refuse=refuse,
     controller=True,
 )
