@@ -3,7 +3,7 @@
 import pytest
 
 from sparkraft.security.client_quotas import BUCKETS_MAX, KNOWN_MAX, ClientQuotas
-from sparkraft.security.quotas import PRODUCER_BYTE_RATE, quota_entity
+from sparkraft.security.quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, quota_entity
 from sparkraft.security.windowed_rate import WindowedRate
 
 KEY = PRODUCER_BYTE_RATE
@@ -112,3 +112,30 @@ def test_what_is_kept_of_clients_is_bounded():
         made.record(KEY, "u", f"c{number}", 1, 0)
     assert len(made._rates) == BUCKETS_MAX
     assert len(made._known) <= KNOWN_MAX
+
+
+def test_a_client_over_its_share_of_time_waits_one_window_at_most():
+    quotas = ClientQuotas()
+    quotas.update({quota_entity([("user", "u")]): {REQUEST_PERCENTAGE: 10.0}})
+    assert quotas.measures_time
+    assert quotas.record_time("u", "c", 1.0, 0) == 0, "ten seconds of its share at once"
+    assert quotas.record_time("u", "c", 0.05, 0) == 500
+    assert quotas.record_time("u", "c", 5.0, 0) == 1_000
+    assert quotas.record_time("v", "c", 5.0, 0) == 0, "without a quota"
+    quotas.update({quota_entity([("user", "u")]): {KEY: 1.0}})
+    assert not quotas.measures_time
+
+
+@pytest.mark.parametrize("percent", [1, 20, 50])
+@pytest.mark.parametrize(("seconds", "within"), [(30, 0.1), (330, 0.03)])
+def test_a_busy_client_gets_its_share_of_time(percent, seconds, within):
+    """Kafka's own system tests allow its rate 10 % over half a minute."""
+    quotas = ClientQuotas()
+    quotas.update({quota_entity([("client-id", "c")]): {REQUEST_PERCENTAGE: percent}})
+    now, used, begun, end = 0, 0, 22_000, 22_000 + seconds * 1000
+    while now < end:
+        took = 5
+        if now >= begun:
+            used += took
+        now += took + quotas.record_time("u", "c", took / 1000, now + took)
+    assert used * 100 / (now - begun) == pytest.approx(percent, rel=within)

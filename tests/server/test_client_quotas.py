@@ -1,4 +1,4 @@
-"""Byte quotas on a node: responses report the throttle, and the connection waits."""
+"""Quotas of clients on a node: responses report the throttle, and the connection waits."""
 
 import asyncio
 import time
@@ -6,8 +6,18 @@ from contextlib import suppress
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.client.connection import Connection
+from sparkraft.protocol.messages.k02_list_offsets import ListOffsetsRequest
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest
+from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from sparkraft.protocol.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from sparkraft.protocol.messages.k32_describe_configs import DescribeConfigsRequest
 from sparkraft.protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -26,6 +36,7 @@ from tests.server.harness import (
     until,
     values_of,
 )
+from tests.support.sessions import Deciding
 
 RATE = 1_000
 OVER = 12_000
@@ -179,3 +190,84 @@ def test_connections_over_the_quota_of_their_address_are_held_and_closed(tmp_pat
             await client.close()
 
     run(test())
+
+
+LOOP = "request_percentage"
+TINY = 0.0001
+"""Percent of the loop's time: every request exceeds it, by more than one window."""
+
+
+def test_each_request_over_the_quota_of_time_waits_for_one_window(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            requests = [
+                (MetadataRequest(topics=None), 12),
+                (MetadataRequest(topics=None, include_topic_authorized_operations=True), 8),
+                (ApiVersionsRequest(client_software_name="c", client_software_version="1"), 3),
+                (produce(topic_id, batch(b"v"), acks=1), 13),
+                (fetch(topic_id), 17),
+                (ListOffsetsRequest(topics=[]), 2),
+                (FindCoordinatorRequest(coordinator_keys=["g"]), 4),
+                (CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7),
+                (DescribeConfigsRequest(resources=[]), 4),
+            ]
+            fresh = [await connect(node) for _ in requests]
+            await set_quota(node, client, LOOP, TINY)
+            for sender, (request, version) in zip(fresh, requests, strict=True):
+                response = await sender.send(request, version=version)
+                assert response.throttle_time_ms == 1_000, request
+            for sender in (client, *fresh):
+                await sender.close()
+
+    run(test())
+
+
+def test_a_version_without_a_throttle_waits_all_the_same(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            await create_topic(client, "t")
+            old = await connect(node)
+            await set_quota(node, client, LOOP, TINY)
+            assert (await old.send(MetadataRequest(topics=None), version=1)).throttle_time_ms == 0
+            assert len(_muted(node)) == 1
+            await old.close()
+            await client.close()
+
+    run(test())
+
+
+def test_what_nodes_send_has_no_quota_of_time_unless_it_is_denied(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            senders = [await connect(node) for _ in range(2)]
+            await set_quota(node, client, LOOP, TINY)
+            follower = fetch(topic_id)
+            follower.replica_state.replica_id = 5
+            markers = WriteTxnMarkersRequest(
+                markers=[
+                    WritableTxnMarker(
+                        topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[9])]
+                    )
+                ]
+            )
+            for sender, request in zip(senders, (follower, markers), strict=True):
+                await sender.send(request)
+                assert not _muted(node)
+            for each in node.listeners:
+                each.authorizer = Deciding()
+            denied = await Connection.open("127.0.0.1", node.ports["PLAINTEXT"], negotiate=False)
+            await denied.send(markers, version=1)
+            assert len(_muted(node)) == 1
+            for sender in (client, *senders, denied):
+                await sender.close()
+
+    run(test())
+
+
+def _muted(node: Any) -> list[Any]:
+    return [c for one in node.listeners for c in one._connections if c.session.is_muted]

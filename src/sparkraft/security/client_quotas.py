@@ -17,6 +17,7 @@ from itertools import islice
 from sparkraft.security.connection_quotas import ConnectionQuotas
 from sparkraft.security.quotas import (
     CLIENT_ID,
+    REQUEST_PERCENTAGE,
     USER,
     USER_AND_CLIENT_KEYS,
     QuotaEntity,
@@ -39,6 +40,7 @@ class ClientQuotas:
 
     Attributes:
         is_active: some quota is set; if not, nothing needs to be recorded.
+        measures_time: some of them is a `request_percentage`.
         addresses: the quotas of addresses, which follow `update`, too.
     """
 
@@ -50,6 +52,7 @@ class ClientQuotas:
             window_ms: the length of a window.
         """
         self.is_active = False
+        self.measures_time = False
         self.addresses = ConnectionQuotas(samples=samples, window_ms=window_ms)
         self._samples = samples
         self._window_ms = window_ms
@@ -65,8 +68,17 @@ class ClientQuotas:
         self._known.clear()
         self.addresses.update(quotas)
         self.is_active = any(USER_AND_CLIENT_KEYS.intersection(quotas[entity]) for entity in quotas)
+        self.measures_time = any(REQUEST_PERCENTAGE in quotas[entity] for entity in quotas)
 
-    def record(self, key: str, user: str, client_id: str | None, amount: int, now: int) -> int:
+    def record_time(self, user: str, client_id: str | None, seconds: float, now: int) -> int:
+        """Add a request's time, and return how long its client must wait, in ms (KIP-124).
+
+        That is one window at most; a client above its quota then waits after each request.
+        """
+        percent = seconds * 100
+        return min(self.record(REQUEST_PERCENTAGE, user, client_id, percent, now), self._window_ms)
+
+    def record(self, key: str, user: str, client_id: str | None, amount: float, now: int) -> int:
         """Add an amount to a client's rate, and return how long it must wait, in ms; 0: not."""
         found = self.limit_of(key, user, client_id or "")
         if found is None:

@@ -16,7 +16,7 @@ from prometheus_client.core import HistogramMetricFamily
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
-from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from sparkraft.server.families import counter, counters, gauge, gauges
 from sparkraft.server.network.request_times import BOUNDS_MS, Histogram, RequestTimes
 
@@ -357,8 +357,19 @@ def _broker_metrics(node: NodeStatus, broker: BrokerStatus) -> Iterator[Metric]:
         "Recent rate of clients with a quota in bytes per second; the 500 most recently active",
         ("resource", "user", "clientId"),
         (
-            ((_RESOURCES.get(key, key), user or "", client or ""), rate)
+            ((_RESOURCES[key], user or "", client or ""), rate)
             for (key, user, client), rate in rates
+            if key in _RESOURCES
+        ),
+    )
+    yield gauges(
+        "kafka_server_quota_request_time",
+        "Percent of the event loop's time that the requests of such clients have taken recently",
+        ("user", "clientId"),
+        (
+            ((user or "", client or ""), rate)
+            for (key, user, client), rate in rates
+            if key == REQUEST_PERCENTAGE
         ),
     )
     yield gauge(

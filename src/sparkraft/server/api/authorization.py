@@ -143,6 +143,11 @@ def request_rules(authorize: Authorization) -> tuple[RequestRule, ...]:
     return tuple(rule for rule in authorize if isinstance(rule, RequestRule))
 
 
+def is_of_nodes(authorize: Authorization) -> bool:
+    """Whether only nodes may send such a request."""
+    return any(AclOperation.CLUSTER_ACTION in rule.operations for rule in request_rules(authorize))
+
+
 def check_request(authorize: Authorization, context: Permissions, request: Any) -> None:
     """Refuse a request that its session may not send.
 

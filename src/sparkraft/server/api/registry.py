@@ -52,6 +52,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "loop_time",
         "received_ms",
         "refused",
         "session",
@@ -79,12 +80,18 @@ class RequestContext:
         self.received_ms = received_ms
         self.refused: tuple[Hashable, ...] = ()
         """Its keys in `Connection.pipelined_refusals`, removed when the response leaves."""
+        self.loop_time: Any = None
+        """Its `LoopTime`, if a quota limits the time of requests; `measure_time` assigns it."""
         self.throttle_ms = 0
         """How long its client must wait because of a quota; `throttle_by` assigns it."""
 
     def throttle_by(self, throttle_ms: int) -> None:
         """Have the response report that its client must wait."""
         self.throttle_ms = throttle_ms
+
+    def measure_time(self, loop_time: Any) -> None:
+        """Measure how long the request keeps the loop; None: it is exempt."""
+        self.loop_time = loop_time
 
     @property
     def principal(self) -> KafkaPrincipal:

@@ -20,7 +20,7 @@ import logging
 import struct
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.base.loop_work import LoopBound
@@ -37,11 +37,18 @@ from sparkraft.server.network.dispatch import (
 )
 from sparkraft.server.network.frames import BadLengthError, FrameReader
 from sparkraft.server.network.quota_meter import (
+    report_in_bytes,
     report_throttle,
     throttle_of_request,
     throttle_of_response,
 )
 from sparkraft.server.network.refusals import log_bad_length, log_malformed, log_unserved
+from sparkraft.server.network.request_time import (
+    LoopTime,
+    Metered,
+    record_rest,
+    throttle_of_time,
+)
 from sparkraft.server.network.responses import RUN_BYTES_MAX, PendingResponse, ResponseQueue
 from sparkraft.server.network.sending import Sender, sender_of
 from sparkraft.server.network.slices import SLICE_UNITS_MAX
@@ -344,7 +351,7 @@ class Connection(asyncio.Protocol):
         """Send bytes that are not a response with a header: a SASL token after SaslHandshake v0."""
         self._responses.add(parts)
 
-    def _dispatch(self, frame: memoryview, now: int) -> None:
+    def _dispatch(self, frame: memoryview, now: int) -> None:  # noqa: C901 (calls would cost time)
         if len(frame) < HEADER.size:
             raise DecodeError("a request shorter than its header", at=len(frame))
         key, version, correlation_id, id_size = HEADER.unpack_from(frame)
@@ -393,6 +400,8 @@ class Connection(asyncio.Protocol):
             self._call(route, context, body)
         else:
             self.respond(route, context, None, response)
+        if context.loop_time is not None:
+            record_rest(self.listener.quotas, context)
 
     def begin(self, route: Route) -> None:
         """Count a request that `_dispatch` did not see: one of the SASL gate."""
@@ -419,6 +428,8 @@ class Connection(asyncio.Protocol):
     def _meter(self, route: Route, context: RequestContext, size: int) -> None:
         quotas = self.listener.quotas
         if quotas.is_active:
+            if quotas.measures_time:
+                context.measure_time(LoopTime(asyncio.get_running_loop().time))
             context.throttle_by(throttle_of_request(quotas, route, context, size))
             self.mute(context.throttle_ms)
 
@@ -430,7 +441,7 @@ class Connection(asyncio.Protocol):
         try:
             response = route.handle(self._node, context, request)
             if type(response) is GeneratorType:
-                response = self.listener.start_slices(response)
+                response = self._start_slices(context, response)
                 if isinstance(response, asyncio.Future):
                     slot = self._slot(route, context, request)
                     slot.end_with_connection()
@@ -462,7 +473,12 @@ class Connection(asyncio.Protocol):
                 response = yield from response
             return response
 
-        self._respond_later(slot, self.listener.start_slices(steps()))
+        self._respond_later(slot, self._start_slices(context, steps()))
+
+    def _start_slices(self, context: RequestContext, steps: Steps) -> Any:
+        if context.loop_time is not None:
+            steps = cast("Steps", Metered(steps, context.loop_time))
+        return self.listener.start_slices(steps)
 
     def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
         """Send a response, or keep it until it is next."""
@@ -492,8 +508,13 @@ class Connection(asyncio.Protocol):
         That is a response of 2 GB or one without memory for it, or a bug of ours: better to close
         than to never respond.
         """
+        quotas = self.listener.quotas
+        if context.loop_time is not None:
+            throttle_ms = throttle_of_time(quotas, route, context, request)
+            context.throttle_by(max(throttle_ms, context.throttle_ms))
+            self.mute(throttle_ms)
         if context.throttle_ms:
-            report_throttle(response, context.throttle_ms)
+            report_throttle(route, response, context.throttle_ms)
         if code := getattr(response, "error_code", 0):
             route.on_error(code)
         try:
@@ -502,7 +523,8 @@ class Connection(asyncio.Protocol):
             log.exception("The response to %s can't be encoded", route.api.key.name)
             self.close(f"its response can't be encoded: {problem!r}")
             return None
-        quotas = self.listener.quotas
+        if context.throttle_ms:
+            report_in_bytes(route, response, parts, context.throttle_ms)
         if quotas.is_active and request is not None:
             now = self.listener.clock.mono_ms()
             self.mute(throttle_of_response(quotas, route, context, request, parts, now))
@@ -534,6 +556,8 @@ class Connection(asyncio.Protocol):
         self._responses.wait_for(slot)
         if asyncio.iscoroutine(response):
             describe = partial(self._describe, slot.route, self._frame_size)
+            if slot.context.loop_time is not None:
+                response = Metered(response, slot.context.loop_time)
             response = self.listener.monitor.timed(response, describe)
         future = asyncio.ensure_future(response)
         slot.wait_for(future)
@@ -554,9 +578,14 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         response = future.result() if error is None else self._late(slot, error)
+        context = slot.context
+        if context.loop_time is not None:
+            context.loop_time.begin()
         parts: list[Any] | None = []
         if response is not None:
-            parts = self._encode(slot.route, slot.context, slot.request, response)
+            parts = self._encode(slot.route, context, slot.request, response)
+        if context.loop_time is not None:
+            record_rest(self.listener.quotas, context)
         if parts is not None:
             slot.complete(parts)
             self._release()
@@ -600,6 +629,8 @@ class Connection(asyncio.Protocol):
             raise error
         if not isinstance(error, KafkaError):
             error = self.listener.translate(error, f"{route.api.key.name} of {self._name}")
+        if context.loop_time is not None:
+            context.loop_time.fail(error.code)
         try:
             return route.api.refuse(route.response_class, request, route.version, error)
         except AttributeError:  # this response has no field for an error: Kafka closes, too

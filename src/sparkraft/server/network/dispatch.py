@@ -14,11 +14,14 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode_from, encode_parts
 from sparkraft.protocol.errors import EncodeError
+from sparkraft.server.api.authorization import is_of_nodes
 from sparkraft.server.api.registry import Api, load_api
 from sparkraft.server.network.request_times import RequestTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from sparkraft.protocol.declare import Message
 
 HEADER = struct.Struct(">hhih")
 """request_api_key, request_api_version, correlation_id, length of client_id."""
@@ -40,6 +43,8 @@ class Route:
     """How requests of one key and version are decoded, handled and responded to on a listener.
 
     Attributes:
+        is_of_nodes: only nodes may send them.
+        reports_throttle: responses have a throttle; `throttle_is_first`: as their first field.
         times: how long they took.
         errors: error code → responses with it at the top level.
     """
@@ -52,9 +57,12 @@ class Route:
         "flexible_request",
         "flexible_response",
         "handle",
+        "is_of_nodes",
         "pipelined",
+        "reports_throttle",
         "request_class",
         "response_class",
+        "throttle_is_first",
         "times",
         "version",
     )
@@ -72,6 +80,9 @@ class Route:
         self.pipelined = api.pipelined
         self.request_class = info.request_class()
         self.response_class = info.response_class()
+        self.is_of_nodes = is_of_nodes(api.authorize)
+        self.reports_throttle = _has_throttle(self.response_class, version)
+        self.throttle_is_first = _has_throttle(self.response_class, version, first=True)
         self.flexible_request = flexible
         # KIP-511: a client must read this response before it knows the broker's versions.
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
@@ -139,6 +150,12 @@ class Routes:
         if len(self._client_ids) < CLIENT_IDS_KEPT_MAX and len(raw) <= 256:  # noqa: PLR2004
             self._client_ids[raw] = text
         return text
+
+
+def _has_throttle(kind: "type[Message]", version: int, *, first: bool = False) -> bool:
+    """Whether responses of that version report a throttle; `first`: in their first field."""
+    fields = [one for one in kind.SCHEMA.fields if version in one.versions and one.tag < 0]
+    return any(one.name == "throttle_time_ms" for one in (fields[:1] if first else fields))
 
 
 def _forward(node: Any, context: Any, request: Any) -> Any:

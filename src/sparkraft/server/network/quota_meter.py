@@ -3,12 +3,15 @@
 A response leaves at once with `throttle_time_ms`, and the connection then reads no requests for
 that time (`Connection.mute`). Kafka sends an empty response to a Fetch that exceeds its quota; ours
 has its records, and the client waits afterwards. Fetches of replicas have no quota.
+
+Not here: the time of requests (`request_time`).
 """
 
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from sparkraft.server.network.request_time import is_replica
 
 if TYPE_CHECKING:
     from sparkraft.security.client_quotas import ClientQuotas
@@ -29,10 +32,16 @@ def throttle_of_request(
     return quotas.record(PRODUCER_BYTE_RATE, user, context.client_id, size, context.received_ms)
 
 
-def report_throttle(response: Any, throttle_ms: int) -> None:
-    """Put a throttle into the response to a Produce request, before it is encoded."""
-    if not isinstance(response, bytes | list):
-        response.throttle_time_ms = throttle_ms
+def report_throttle(route: "Route", response: Any, throttle_ms: int) -> None:
+    """Put a throttle into a response that is not encoded yet, if its version has a place for it."""
+    if not isinstance(response, bytes | list) and route.reports_throttle:
+        response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
+
+
+def report_in_bytes(route: "Route", response: Any, parts: list[Any], throttle_ms: int) -> None:
+    """Put a throttle into the frame of a response that was encoded by its handler."""
+    if isinstance(response, bytes | list) and route.throttle_is_first:
+        _put_throttle(parts, _HEAD_BYTES + route.flexible_response, throttle_ms)
 
 
 def throttle_of_response(
@@ -49,14 +58,9 @@ def throttle_of_response(
     size = sum(map(len, parts))
     user = context.principal.name
     throttle_ms = quotas.record(CONSUMER_BYTE_RATE, user, context.client_id, size, now)
-    if throttle_ms:
+    if throttle_ms > context.throttle_ms:
         _put_throttle(parts, _HEAD_BYTES + route.flexible_response, throttle_ms)
     return throttle_ms
-
-
-def is_replica(request: Any) -> bool:
-    """Whether a Fetch request is a replica's."""
-    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
 
 
 def _put_throttle(parts: list[Any], at: int, throttle_ms: int) -> None:
