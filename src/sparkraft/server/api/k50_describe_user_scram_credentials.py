@@ -8,9 +8,10 @@ Behaviour:
 Versions: v0.    Not done: -
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k50_describe_user_scram_credentials import (
     CredentialInfo,
@@ -36,7 +37,8 @@ def handle(
         info = CredentialInfo(mechanism=mechanism, iterations=scram[mechanism, user].iterations)
         infos.setdefault(user, []).append(info)
     names = [user.name for user in request.users or ()] or sorted(infos)
-    results = [_result(name, names.count(name), infos.get(name)) for name in dict.fromkeys(names)]
+    counts = Counter(names)
+    results = [_result(name, count, infos.get(name)) for name, count in counts.items()]
     return DescribeUserScramCredentialsResponse(results=results)
 
 
@@ -57,8 +59,22 @@ def _result(
     return result
 
 
+def refuse(
+    _: type, request: DescribeUserScramCredentialsRequest, version: int, error: KafkaError
+) -> DescribeUserScramCredentialsResponse:
+    """The error on the whole request and, as in Kafka, once more without a name for each user."""
+    return DescribeUserScramCredentialsResponse(
+        error_code=error.code,
+        error_message=error.detail,
+        results=[
+            DescribeUserScramCredentialsResult(error_code=error.code) for _ in request.users or ()
+        ],
+    )
+
+
 API = Api(
     key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     handle=handle,
     authorize=(on_cluster(AclOperation.DESCRIBE),),
+    refuse=refuse,
 )
