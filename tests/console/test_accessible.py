@@ -29,6 +29,7 @@ SCREENS = {
     "/groups": "table",
     "/group?id=readers": "[data-event]",
     "/changes": "table",
+    "/configs?resource=broker&name=1&all=1": "[data-key^=config-]",
     "/changes?from=1&to=20": "#comparison li",
     "/topics?as-of=20": "#moment.past",
 }

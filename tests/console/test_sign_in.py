@@ -28,6 +28,7 @@ ROUTES = {
         "/api/broker?broker=1",
         "/api/groups",
         "/api/group?group=none",
+        "/api/configs?resource=topic&name=none",
         "/api/timeline",
         "/api/moment?change=0",
         "/api/past?at=1",
@@ -35,7 +36,13 @@ ROUTES = {
         "/events",
     ],
     "reader": ["/api/messages?topic=none", "/api/export?topic=none"],
-    "editor": ["/api/reset", "/api/reset-plan", "/api/send"],
+    "editor": [
+        "/api/reset",
+        "/api/reset-plan",
+        "/api/send",
+        "/api/change",
+        "/api/change-plan",
+    ],
 }
 """Role -> the routes that take it."""
 
@@ -97,7 +104,8 @@ def test_every_route_takes_a_role():
     parts = [none] * 4
     sender = none
     sign_in = SignIn(Access(AccessSettings()), "cookie")
-    routes = Console(*parts, sign_in, sender, past=none, resetter=none).routes()  # type: ignore[arg-type]
+    others = dict.fromkeys(("past", "resetter", "changer", "configs"), none)
+    routes = Console(*parts, sign_in, sender, **others).routes()  # type: ignore[arg-type]
     found = {route.path.replace("{", ":").replace("}", "") for route in routes}
     listed = {path.partition("?")[0] for paths in ROUTES.values() for path in paths}
     assert found == listed | {path.replace("{", ":").replace("}", "") for path in FOR_ALL}

@@ -189,16 +189,22 @@ class Admin(PartitionCalls):
     # configs
 
     async def describe_configs(
-        self, resources: Iterable[Resource], *, synonyms: bool = True, documentation: bool = False
+        self,
+        resources: Iterable[Resource],
+        *,
+        names: Iterable[str] | None = None,
+        synonyms: bool = True,
+        documentation: bool = False,
     ) -> dict[Resource, list[ConfigEntry] | KafkaError]:
-        """Configs of resources; a broker's own are asked of that broker."""
+        """Configs of resources, only `names` if given; a broker's own are asked of that broker."""
+        wanted = None if names is None else list(names)
         by_node: dict[int | None, list[Resource]] = {}
         for resource in resources:
             by_node.setdefault(self._owner_of(resource), []).append(resource)
         found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
         for node_id, group in by_node.items():
             answer = await self._describe_configs(
-                node_id, group, synonyms=synonyms, documentation=documentation
+                node_id, group, wanted, synonyms=synonyms, documentation=documentation
             )
             for entry in answer.results:
                 key = (ResourceType(entry.resource_type), entry.resource_name)
@@ -206,14 +212,20 @@ class Admin(PartitionCalls):
         return found
 
     async def _describe_configs(
-        self, node_id: int | None, group: list[Resource], *, synonyms: bool, documentation: bool
+        self,
+        node_id: int | None,
+        group: list[Resource],
+        names: list[str] | None,
+        *,
+        synonyms: bool,
+        documentation: bool,
     ) -> Any:
         from sparkraft.protocol.messages import k32_describe_configs as k32
 
         request = k32.DescribeConfigsRequest(
             resources=[
                 k32.DescribeConfigsResource(
-                    resource_type=int(kind), resource_name=name, configuration_keys=None
+                    resource_type=int(kind), resource_name=name, configuration_keys=names
                 )
                 for kind, name in group
             ],

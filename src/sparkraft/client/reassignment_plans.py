@@ -194,6 +194,10 @@ DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
+BROKER_THROTTLES = (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE)
+TOPIC_THROTTLES = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+"""The configs of brokers and topics that limit reassignments."""
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -261,11 +265,11 @@ def directory_throttles(plan: Plan, rate: int) -> ConfigChanges:
 
 def cleared_brokers(brokers: Iterable[int]) -> ConfigChanges:
     """The config changes that remove all throttles of brokers."""
-    keys = (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE)
-    return {(ResourceType.BROKER, str(b)): [(key, None) for key in keys] for b in brokers}
+    return {
+        (ResourceType.BROKER, str(b)): [(key, None) for key in BROKER_THROTTLES] for b in brokers
+    }
 
 
 def cleared_topics(topics: Iterable[str]) -> ConfigChanges:
     """The config changes that remove all throttles of topics."""
-    keys = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
-    return {(ResourceType.TOPIC, t): [(key, None) for key in keys] for t in topics}
+    return {(ResourceType.TOPIC, t): [(key, None) for key in TOPIC_THROTTLES] for t in topics}

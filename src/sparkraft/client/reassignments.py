@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.errors import PlanError
-from sparkraft.client.reassignment_plans import name_of
-from sparkraft.client.values import ConfigOperation
+from sparkraft.client.reassignment_plans import BROKER_THROTTLES, TOPIC_THROTTLES, name_of
+from sparkraft.client.values import ConfigOperation, ConfigSource, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import TopicPartition
     from sparkraft.client.leadership import LeadershipAdmin
     from sparkraft.client.reassignment_plans import ConfigChanges, Replica
-    from sparkraft.client.values import Reassignment
+    from sparkraft.client.values import Reassignment, Resource
+
+_SET_BY_PLAN = frozenset({ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_TOPIC_CONFIG})
 
 
 async def current_replicas(
@@ -119,6 +121,22 @@ def state_sentence(tp: TopicPartition, state: str, wanted: list[int], replicas: 
         f"There is no active reassignment of partition {name_of(tp)}, but replica set is {have} "
         f"rather than {want}."
     )
+
+
+async def throttles(admin: LeadershipAdmin) -> dict[Resource, list[tuple[str, str]]]:
+    """The throttles that are set: broker or topic → (config, value), in order."""
+    nodes = (await admin.describe_cluster()).nodes
+    brokers = [(ResourceType.BROKER, str(node.id)) for node in nodes]
+    topics = [(ResourceType.TOPIC, name) for name in await admin.list_topics()]
+    found: dict[Resource, list[tuple[str, str]]] = {}
+    for resources, names in ((brokers, BROKER_THROTTLES), (topics, TOPIC_THROTTLES)):
+        for resource, entries in (await admin.describe_configs(resources, names=names)).items():
+            # A topic may be deleted, or a broker stop, in between: it has no throttle to remove.
+            own = [] if isinstance(entries, KafkaError) else entries
+            values = [(one.name, one.value) for one in own if one.source in _SET_BY_PLAN]
+            if any(value for _, value in values):
+                found[resource] = sorted((name, value) for name, value in values if value)
+    return dict(sorted(found.items()))
 
 
 async def alter(admin: LeadershipAdmin, changes: ConfigChanges) -> None:

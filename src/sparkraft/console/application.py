@@ -5,6 +5,7 @@
 /api/cluster      the document of `explain cluster --output json`
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
+/api/configs      the configs of a topic, a broker, all brokers or a group
 /api/timeline     how far the metadata log is indexed
 /api/moment       a change of the metadata log by number, time or offset, or by a typed text
 /api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
@@ -15,6 +16,8 @@
 /api/send         POST: send a record; an audit line names the visitor
 /api/reset-plan   POST: the changes that a reset of a group would make
 /api/reset        POST: commit the offsets of such a plan; an audit line names the visitor
+/api/change-plan  POST: what a change of `changes` would do, validated by the cluster
+/api/change       POST: carry such a change out; an audit line names the visitor
 /events           Server-Sent Events: the documents of the cluster and its quorum when they change
 """
 
@@ -32,6 +35,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.errors import PlanError, sentence_of
 from sparkraft.console.assets import accepts_gzip, asset_response, load_assets
+from sparkraft.console.changes import parse_change
 from sparkraft.console.guard import RequestGuard
 from sparkraft.console.json_text import json_text
 from sparkraft.console.messages import (
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from sparkraft.client.reading import ConsumedRecord
+    from sparkraft.console.changes import ClusterChanger
+    from sparkraft.console.config_views import ConfigViews
     from sparkraft.console.messages import MessageQuery, MessageReader
     from sparkraft.console.past_views import PastViews
     from sparkraft.console.reset import GroupResetter
@@ -79,6 +85,7 @@ SCREENS = (
     "/brokers/:broker",
     "/groups",
     "/group",
+    "/configs",
     "/changes",
 )
 """Paths that a page is served for, with a colon before a parameter; `static/app.js` draws them.
@@ -118,6 +125,8 @@ class Console:
         *,
         past: PastViews,
         resetter: GroupResetter,
+        changer: ClusterChanger,
+        configs: ConfigViews,
     ) -> None:
         self._watch = watch
         self._views = views
@@ -127,6 +136,8 @@ class Console:
         self._sender = sender
         self._past = past
         self._resetter = resetter
+        self._changer = changer
+        self._configs = configs
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
@@ -152,6 +163,8 @@ class Console:
             route("/api/send", self.send, Role.EDITOR, method="POST"),
             route("/api/reset-plan", self.reset_plan, Role.EDITOR, method="POST"),
             route("/api/reset", self.reset, Role.EDITOR, method="POST"),
+            route("/api/change-plan", self.change_plan, Role.EDITOR, method="POST"),
+            route("/api/change", self.change, Role.EDITOR, method="POST"),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -220,6 +233,7 @@ class Console:
         yield "broker", lambda query: views.broker(_number(query["broker"]))
         yield "groups", lambda _: views.groups()
         yield "group", lambda query: views.group(query["group"])
+        yield "configs", lambda query: self._configs.configs(query["resource"], query["name"])
 
     async def messages(self, request: Request) -> Response:
         return await self._scanned(request, RECORDS_MAX, shown_lines, "application/x-ndjson")
@@ -250,7 +264,7 @@ class Console:
             wish = parse_reset(await json_body(request))
             return await json_response(request, await self._resetter.plan(wish))
 
-        return await _resetting(plan)
+        return await _changing(plan)
 
     async def reset(self, request: Request) -> Response:
         async def apply() -> Response:
@@ -259,7 +273,23 @@ class Console:
             self._sign_in.audit(request, f"reset {len(offsets)} offsets of group {group!r}")
             return await json_response(request, done)
 
-        return await _resetting(apply)
+        return await _changing(apply)
+
+    async def change_plan(self, request: Request) -> Response:
+        """A plan, or the problem with it: a page shows both, so neither is an error."""
+        try:
+            plan = await self._changer.plan(parse_change(await json_body(request)))
+        except (KeyError, ValueError, TypeError, PlanError, KafkaError) as error:
+            return await json_response(request, {"problem": _problem_of(error)})
+        return await json_response(request, {"problem": None, **plan})
+
+    async def change(self, request: Request) -> Response:
+        async def apply() -> Response:
+            done = await self._changer.apply(parse_change(await json_body(request)))
+            self._sign_in.audit(request, done)
+            return await json_response(request, {"done": done})
+
+        return await _changing(apply)
 
     async def _scanned(
         self, request: Request, count_max: int, lines: Lines, media_type: str
@@ -294,15 +324,21 @@ class Console:
             self._hub.discard(stream)
 
 
-async def _resetting(work: Callable[[], Awaitable[Response]]) -> Response:
-    """Do one step of a reset; the reason as text if it is not possible."""
+async def _changing(work: Callable[[], Awaitable[Response]]) -> Response:
+    """Do one step of a change or a reset; the reason as text if it is not possible."""
     try:
         return await work()
     except (KeyError, ValueError, TypeError, PlanError) as error:
-        missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        return PlainTextResponse(f"{missing}\n", 400)
+        return PlainTextResponse(f"{_problem_of(error)}\n", 400)
     except KafkaError as error:
         return _refusal(error)
+
+
+def _problem_of(error: Exception) -> str:
+    """The reason why a change is not possible, for its editor."""
+    if isinstance(error, KafkaError):
+        return sentence_of(error)
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _refusal(error: KafkaError) -> Response:

@@ -9,6 +9,8 @@ import uvicorn
 
 from sparkraft.console.access import Access
 from sparkraft.console.application import Console
+from sparkraft.console.changes import ClusterChanger
+from sparkraft.console.config_views import ConfigViews
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
 from sparkraft.console.past_views import PastViews
@@ -88,8 +90,13 @@ async def serve_console(
     sender = RecordSender(cluster, bootstrap=bootstrap)
     past = PastViews(Timeline(cluster), bootstrap=bootstrap)
     resetter = GroupResetter(cluster, bootstrap=bootstrap)
+    changer = ClusterChanger(cluster, bootstrap=bootstrap)
+    configs = ConfigViews(cluster, bootstrap=bootstrap)
     reader = MessageReader(cluster)
-    console = Console(watch, views, reader, hub, sign_in, sender, past=past, resetter=resetter)
+    console = Console(
+        watch, views, reader, hub, sign_in, sender,
+        past=past, resetter=resetter, changer=changer, configs=configs,
+    )  # fmt: skip
     application = console.application(hosts=allowed_hosts(port, hosts))
     config = server_config(application)
     async with asyncio.TaskGroup() as tasks:

@@ -1,5 +1,6 @@
 // The frame of all screens: navigation by path, the stream of changes, and drawing on each change.
 
+import * as change from "./change.js";
 import { el, morph } from "./dom.js";
 import { Live } from "./live.js";
 import { MomentBar } from "./moment.js";
@@ -13,6 +14,7 @@ import * as partition from "./partition.js";
 import * as broker from "./broker.js";
 import * as groups from "./groups.js";
 import * as group from "./group.js";
+import * as configs from "./configs.js";
 import * as changes from "./changes.js";
 
 // A screen has `kinds` of events it is drawn from and `draw(context)`; optionally `source(params,
@@ -28,6 +30,7 @@ const SCREENS = [
   { path: "/brokers/:broker", under: "/", screen: broker },
   { path: "/groups", label: "Groups", screen: groups },
   { path: "/group", under: "/groups", screen: group },
+  { path: "/configs", under: "/", screen: configs },
   { path: "/changes", label: "Changes", screen: changes },
 ];
 
@@ -178,6 +181,7 @@ document.addEventListener("focusin", (event) => {
 
 document.addEventListener("submit", (event) => {
   event.preventDefault();
+  if (change.submit(event.target, current)) return;
   const href = current.screen.onSubmit?.(event, current);
   if (href) go(href);
 });

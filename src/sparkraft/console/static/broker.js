@@ -1,7 +1,7 @@
 // One broker: its state, what it leads and where it lags, its changes and elections.
 
 import { commandLine, el, table } from "./dom.js";
-import { partitionLink, printed } from "./links.js";
+import { configsLink, partitionLink, printed } from "./links.js";
 
 export const kinds = ["problem"];
 export const title = ({ broker }) => `Broker ${broker}`;
@@ -15,6 +15,7 @@ export function draw({ data, params, problem }) {
   return [
     head,
     el("p", { class: "lead" }, `It is ${data.state}${data.rack ? `, in rack ${data.rack}` : ""}. It leads ${data.leads} of ${data.replicas} partitions, is the preferred leader of ${data.preferredLeaderOf}, and is in sync with ${data.inSync}.`),
+    el("p", { class: "tools" }, configsLink("broker", params.broker), configsLink("broker", "", "Configs of all brokers")),
     data.outOfSync.length > 0 && el("section", {}, el("h2", {}, "Out of sync"),
       el("p", {}, data.outOfSync.slice(0, OUT_SHOWN).flatMap((name, at) => [at ? ", " : "", byName(name)])),
       data.outOfSync.length > OUT_SHOWN && el("p", { class: "muted" }, `and ${data.outOfSync.length - OUT_SHOWN} more`)),

@@ -2,7 +2,7 @@
 // that were chosen, and partitions that moved, each with its reason.
 
 import { clock, commandLine, count, duration, el, svg, table } from "./dom.js";
-import { partitionLink, printed } from "./links.js";
+import { configsLink, partitionLink, printed } from "./links.js";
 import { drawMembers, legend } from "./members.js";
 import * as reset from "./reset.js";
 import { Selection } from "./selection.js";
@@ -21,6 +21,7 @@ export function draw({ data, query, problem }) {
   return [
     head,
     el("p", { class: "lead" }, data.problem ? `The group cannot be described: ${data.problem}` : summary(data)),
+    el("p", { class: "tools" }, configsLink("group", data.group)),
     data.lag && lagLine(data.lag),
     data.silent.map((one) => el("p", { class: "note" }, `Decisions of broker ${one.node} are not available: ${one.reason}`)),
     data.decisions.length > 0 && [drawMembers(data.decisions, selection.key), legend()],

@@ -8,6 +8,7 @@ const enc = encodeURIComponent;
 export const topicLink = (topic) => link(`/topics/${enc(topic)}`, topic);
 export const partitionLink = (topic, partition, text) => link(`/topics/${enc(topic)}/${partition}`, text ?? `${topic}-${partition}`);
 export const brokerLink = (id) => link(`/brokers/${id}`, id);
+export const configsLink = (resource, name, text = "Configs") => link(`/configs?${new URLSearchParams({ resource, name })}`, text);
 export const groupLink = (id) => link(`/group?id=${enc(id)}`, id || "(no name)");
 
 // Broker ids with commas, each a link.

@@ -1,6 +1,7 @@
 // One partition: leader, epoch, ISR and ELR over time, and the cause of each change.
 
 import { changesOf, drawBands, legend, sentenceOf } from "./bands.js";
+import { brokersOf, changeForm, field, numberField } from "./change.js";
 import { commandLine, el } from "./dom.js";
 import { brokerLinks, brokerLink, printed, topicLink } from "./links.js";
 import { Selection } from "./selection.js";
@@ -31,10 +32,22 @@ export function draw({ data, params, query, problem }) {
       ? el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`)
       : [drawBands(data, changes, selection.key), legend()],
     chosen && drawer(chosen, query.get("as-of") === null),
+    data.exists && !query.has("as-of") && forms(params.topic, Number(params.partition), data),
     data.lines.length > 0 && el("details", { open: true, "data-key": "text" }, el("summary", {}, "As text, newest first"), printed(data.lines)),
     commandLine(data.command),
   ];
 }
+
+const forms = (topic, partition, { leader, replicas }) => [
+  leader !== null && leader !== replicas[0] && changeForm(`elect-${topic}-${partition}`, "Elect the preferred leader", [], () => ({ kind: "elect", election: "preferred", topic, partition })),
+  leader === null && changeForm(`unclean-${topic}-${partition}`, "Elect a leader that may lack records (unclean)", [], () => ({ kind: "elect", election: "unclean", topic, partition })),
+  changeForm(`move-${topic}-${partition}`, "Move to other brokers", [
+    field("Replicas, the preferred leader first", "brokers", { value: replicas.join(", "), required: true }),
+    numberField("Bytes per second at most", "throttle", { placeholder: "no limit", size: 12 }),
+  ], ({ brokers, throttle }) => ({ kind: "reassign", topic, partition, replicas: brokersOf(brokers), throttle: throttle.trim() })),
+  changeForm(`records-${topic}-${partition}`, "Delete records", numberField("Below offset", "offset", { size: 20, required: true }),
+    ({ offset }) => ({ kind: "delete-records", topic, partition, offset: offset.trim() })),
+];
 
 function state(data) {
   if (!data.exists) return "It does not exist.";

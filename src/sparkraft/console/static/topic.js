@@ -1,7 +1,8 @@
 // One topic: its partitions with leaders, replicas in sync and offsets, and its configs.
 
+import { brokersOf, changeForm, field, numberField } from "./change.js";
 import { commandLine, count, el, table } from "./dom.js";
-import { brokerLink, brokerLinks, partitionLink, printed } from "./links.js";
+import { brokerLink, brokerLinks, configsLink, partitionLink, printed } from "./links.js";
 import { cell, Rows } from "./rows.js";
 import { may } from "./visitor.js";
 
@@ -19,7 +20,7 @@ export function leave() {
   rows.top = 0;
 }
 
-export function draw({ data, params, problem }) {
+export function draw({ data, params, query, problem }) {
   const head = el("h1", {}, params.topic);
   if (!data) return [head, !problem && el("p", { class: "muted" }, "Loading …")];
   const partitions = data.partitions.filter((one) => one.exists);
@@ -28,15 +29,29 @@ export function draw({ data, params, problem }) {
   const offsets = new Map(data.offsets.map((one) => [one.partition, one]));
   return [
     head,
-    may("reader") && el("p", {}, el("a", { href: `/topics/${encodeURIComponent(params.topic)}/messages`, "data-link": true }, "Messages")),
+    el("p", { class: "tools" }, may("reader") && el("a", { href: `/topics/${encodeURIComponent(params.topic)}/messages`, "data-link": true }, "Messages"),
+      configsLink("topic", params.topic)),
     el("p", { class: "lead" }, `${count(partitions.length, "partition")}: ${offline ? `${offline} without a leader, ` : ""}${short ? `${short} under-replicated.` : "all replicas are in sync."}`),
     data.historyProblem && el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`),
     rows.draw(partitions, keyOf, (one) => cells(params.topic, one, offsets)),
     configs(data.configs),
+    !query.has("as-of") && forms(params.topic, partitions.length, offline),
     data.lines.length > 0 && el("details", {}, el("summary", {}, "As text"), printed(data.lines)),
     commandLine(data.command),
   ];
 }
+
+const forms = (topic, count, offline) => [
+  changeForm(`add-${topic}`, "Add partitions", numberField("Partitions then", "partitions", { value: count + 1, required: true }),
+    ({ partitions }) => ({ kind: "add-partitions", topic, partitions: partitions.trim() })),
+  changeForm(`elect-${topic}`, "Elect preferred leaders", [], () => ({ kind: "elect", election: "preferred", topic })),
+  offline > 0 && changeForm(`unclean-${topic}`, "Elect leaders that may lack records (unclean)", [], () => ({ kind: "elect", election: "unclean", topic })),
+  changeForm(`move-${topic}`, "Move to other brokers", [
+    field("Brokers", "brokers", { placeholder: "1, 2, 3", required: true }),
+    numberField("Bytes per second at most", "throttle", { placeholder: "no limit", size: 12 }),
+  ], ({ brokers, throttle }) => ({ kind: "reassign", topic, replicas: brokersOf(brokers), throttle: throttle.trim() })),
+  changeForm(`delete-${topic}`, "Delete the topic", [], () => ({ kind: "delete-topic", topic })),
+];
 
 function cells(topic, one, offsets) {
   const found = offsets.get(one.partition);

@@ -1,5 +1,6 @@
 // All topics, filtered by name.
 
+import { changeForm, field, numberField } from "./change.js";
 import { commandLine, count, el } from "./dom.js";
 import { topicLink } from "./links.js";
 import { cell, Rows } from "./rows.js";
@@ -20,8 +21,25 @@ export function draw({ data, query }) {
       el("label", {}, "Name contains ", el("input", { type: "search", name: "filter", value: wanted, autocomplete: "off" })),
       el("span", { class: "muted", role: "status" }, shown.length === data.topics.length ? count(shown.length, "topic") : `${shown.length} of ${count(data.topics.length, "topic")}`)),
     rows.draw(shown, keyOf, cells),
+    !query.has("as-of") && creation(),
     commandLine(data.command),
   ];
+}
+
+const creation = () => changeForm("create-topic", "Create a topic", [
+  field("Name", "topic", { size: 30, required: true }),
+  numberField("Partitions", "partitions", { placeholder: "default" }),
+  numberField("Replicas of each", "replicationFactor", { placeholder: "default" }),
+  el("label", { for: "new-configs" }, "Configs, a line each"),
+  el("textarea", { id: "new-configs", name: "configs", rows: 3, spellcheck: "false", placeholder: "retention.ms=3600000" }),
+], ({ topic, partitions, replicationFactor, configs }) =>
+  ({ kind: "create-topic", topic: topic.trim(), partitions: partitions.trim(), replicationFactor: replicationFactor.trim(), configs: configsOf(configs) }));
+
+function configsOf(text) {
+  const lines = text.split("\n").filter((line) => line.trim());
+  const odd = lines.find((line) => line.indexOf("=") < 1);
+  if (odd !== undefined) throw new Error(`Expected NAME=VALUE, and not “${odd}”.`);
+  return Object.fromEntries(lines.map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1).trim()]));
 }
 
 const keyOf = (one) => `topic-${one.topic}`;
