@@ -279,6 +279,50 @@ def test_leaders_are_elected_and_replicas_move(
     )
 
 
+def test_a_slow_move_is_shown_and_canceled(
+    cluster: Cluster, console: ConsoleProcess, cookie: str
+) -> None:
+    create(cluster, "slow", {0: [1]})
+
+    async def send() -> None:
+        async with Client(cluster.bootstrap) as client, Producer(client) as producer:
+            for _ in range(8):
+                await (await producer.send("slow", os.urandom(900_000)))
+
+    asyncio.run(send())
+    wish = {"kind": "reassign", "topic": "slow", "partition": 0, "replicas": [2], "throttle": 1}
+    done(console, "/api/change", wish, cookie)
+
+    def moves() -> list[Json]:
+        connection = http.client.HTTPConnection(console.address.removeprefix("http://"), timeout=60)
+        connection.request("GET", "/api/reassignments")
+        found: Json = json.loads(connection.getresponse().read())
+        assert {one["config"] for one in found["throttles"]} >= {
+            "leader.replication.throttled.rate", "leader.replication.throttled.replicas",
+        }  # fmt: skip
+        listed: list[Json] = found["moves"]
+        return listed
+
+    def has_begun() -> bool:
+        (move,) = moves()
+        assert (move["topic"], move["adding"], move["removing"]) == ("slow", [2], [1])
+        (progress,) = move["progress"]
+        return 0 < int(progress["bytes"]) < int(progress["ofBytes"])
+
+    wait_until(has_begun, "a part of the replica has arrived", 60)
+    assert "still being" in str(problem(console, {"kind": "remove-throttles"}, cookie))
+    cancel = {"kind": "cancel-reassignment", "topic": "slow"}
+    plan = done(console, "/api/change-plan", cancel, cookie)
+    assert plan["rows"] == [{"what": "replicas of slow-0", "from": "2, 1", "to": "1"}]
+    in_a_shell(plan["command"])
+    replicas_are(cluster, "slow", [[1]])
+    assert "nothing of it" in str(problem(console, cancel, cookie))
+    wait_until(
+        lambda: problem(console, {"kind": "remove-throttles"}, cookie) is None, "it is canceled", 60
+    )
+    done(console, "/api/change", {"kind": "remove-throttles"}, cookie)
+
+
 def test_records_are_deleted_below_an_offset(
     cluster: Cluster, console: ConsoleProcess, cookie: str
 ) -> None:

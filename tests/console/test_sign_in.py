@@ -29,6 +29,11 @@ ROUTES = {
         "/api/groups",
         "/api/group?group=none",
         "/api/configs?resource=topic&name=none",
+        "/api/log-dirs",
+        "/api/reassignments",
+        "/api/security",
+        "/api/who-may?operation=READ&type=TOPIC&name=none",
+        "/api/pipelines?topic=none",
         "/api/timeline",
         "/api/moment?change=0",
         "/api/past?at=1",
@@ -104,7 +109,7 @@ def test_every_route_takes_a_role():
     parts = [none] * 4
     sender = none
     sign_in = SignIn(Access(AccessSettings()), "cookie")
-    others = dict.fromkeys(("past", "resetter", "changer", "configs"), none)
+    others = dict.fromkeys(("past", "resetter", "changer", "more"), none)
     routes = Console(*parts, sign_in, sender, **others).routes()  # type: ignore[arg-type]
     found = {route.path.replace("{", ":").replace("}", "") for route in routes}
     listed = {path.partition("?")[0] for paths in ROUTES.values() for path in paths}

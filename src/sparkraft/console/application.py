@@ -6,6 +6,11 @@
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
 /api/configs      the configs of a topic, a broker, all brokers or a group
+/api/log-dirs     the log directories of all brokers
+/api/reassignments  what is being reassigned, its progress, and throttles
+/api/security     access control entries, users and quotas
+/api/who-may      who may do an operation to a resource
+/api/pipelines    the newest batches of Spark pipelines
 /api/timeline     how far the metadata log is indexed
 /api/moment       a change of the metadata log by number, time or offset, or by a typed text
 /api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
@@ -16,7 +21,7 @@
 /api/send         POST: send a record; an audit line names the visitor
 /api/reset-plan   POST: the changes that a reset of a group would make
 /api/reset        POST: commit the offsets of such a plan; an audit line names the visitor
-/api/change-plan  POST: what a change of `changes` would do, validated by the cluster
+/api/change-plan  POST: the plan of a change of `changes`, validated by the cluster
 /api/change       POST: carry such a change out; an audit line names the visitor
 /events           Server-Sent Events: the documents of the cluster and its quorum when they change
 """
@@ -61,8 +66,8 @@ if TYPE_CHECKING:
 
     from sparkraft.client.reading import ConsumedRecord
     from sparkraft.console.changes import ClusterChanger
-    from sparkraft.console.config_views import ConfigViews
     from sparkraft.console.messages import MessageQuery, MessageReader
+    from sparkraft.console.more_views import MoreViews
     from sparkraft.console.past_views import PastViews
     from sparkraft.console.reset import GroupResetter
     from sparkraft.console.send import RecordSender
@@ -86,6 +91,10 @@ SCREENS = (
     "/groups",
     "/group",
     "/configs",
+    "/log-dirs",
+    "/reassignments",
+    "/security",
+    "/pipelines",
     "/changes",
 )
 """Paths that a page is served for, with a colon before a parameter; `static/app.js` draws them.
@@ -126,7 +135,7 @@ class Console:
         past: PastViews,
         resetter: GroupResetter,
         changer: ClusterChanger,
-        configs: ConfigViews,
+        more: MoreViews,
     ) -> None:
         self._watch = watch
         self._views = views
@@ -137,7 +146,7 @@ class Console:
         self._past = past
         self._resetter = resetter
         self._changer = changer
-        self._configs = configs
+        self._more = more
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
@@ -233,7 +242,19 @@ class Console:
         yield "broker", lambda query: views.broker(_number(query["broker"]))
         yield "groups", lambda _: views.groups()
         yield "group", lambda query: views.group(query["group"])
-        yield "configs", lambda query: self._configs.configs(query["resource"], query["name"])
+        yield from self._more_documents()
+
+    def _more_documents(self) -> Iterator[tuple[str, Make]]:
+        more = self._more
+        yield "log-dirs", lambda _: more.replicas.log_dirs()
+        yield "reassignments", lambda _: more.replicas.reassignments()
+        yield "security", lambda _: more.security.security()
+        yield (
+            "who-may",
+            lambda query: more.security.who_may(query["operation"], query["type"], query["name"]),
+        )
+        yield "pipelines", lambda query: more.pipelines.pipelines(query["topic"])
+        yield "configs", lambda query: more.configs.configs(query["resource"], query["name"])
 
     async def messages(self, request: Request) -> Response:
         return await self._scanned(request, RECORDS_MAX, shown_lines, "application/x-ndjson")

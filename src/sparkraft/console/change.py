@@ -1,4 +1,4 @@
-"""What the changes of an editor have in common: a plan that is shown first, and fields of requests.
+"""Plans and fields of requests, common to all changes of an editor.
 
 A page posts the same document twice: `plan` validates it on the cluster without changing anything,
 and `apply` carries it out. Dangerous changes are only carried out if the document repeats a name
@@ -27,7 +27,7 @@ INT32_MAX = 0x7FFF_FFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A line of a plan: what has which value now, and which one then; None for no value."""
+    """A line of a plan: a name, its value now and then; None for no value."""
 
     what: str
     before: str | None
@@ -39,9 +39,9 @@ class Plan:
     """A change that was validated.
 
     Attributes:
-        sentence: what would be done.
-        differences: what would differ; none if nothing would change.
-        warnings: what an editor should know before.
+        sentence: the change in words.
+        differences: values now and then.
+        warnings: consequences that an editor may not expect.
         confirm: the name to type; None if a click is enough.
         command: the command line that does the same; None if none does.
     """

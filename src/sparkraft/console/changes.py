@@ -1,6 +1,6 @@
 """Changes of the cluster by an editor: each is shown as a plan first, then carried out.
 
-    {"kind": "create-topic", ...}   validated by the cluster; what differs, command, warnings
+    {"kind": "create-topic", ...}   validated by the cluster; differences, command, warnings
     the same, with "confirm"        carried out
 
 The kinds are those of `KINDS`; their classes describe the fields. Records and offsets of groups are
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.client.leadership import LeadershipAdmin
+from sparkraft.console.access_changes import AlterQuota, ChangeAcl
 from sparkraft.console.change import text_of
 from sparkraft.console.config_changes import AlterConfig
 from sparkraft.console.replica_changes import (
@@ -38,6 +39,9 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], Change]] = {
     "reassign": Reassign.parse,
     "cancel-reassignment": CancelReassignment.parse,
     "remove-throttles": RemoveThrottles.parse,
+    "add-acl": ChangeAcl.added,
+    "remove-acl": ChangeAcl.removed,
+    "alter-quota": AlterQuota.parse,
 }
 
 

@@ -270,7 +270,7 @@ def _rack_warnings(wanted: Mapping[TopicPartition, list[int]], nodes: list[Node]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelReassignment:
-    """`{"topic", "partition"}`: the replicas return to where they were; null is every partition."""
+    """`{"topic", "partition"}`: the replicas return to the brokers before; null is all."""
 
     topic: str
     partition: int | None

@@ -10,9 +10,9 @@ import uvicorn
 from sparkraft.console.access import Access
 from sparkraft.console.application import Console
 from sparkraft.console.changes import ClusterChanger
-from sparkraft.console.config_views import ConfigViews
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
+from sparkraft.console.more_views import MoreViews
 from sparkraft.console.past_views import PastViews
 from sparkraft.console.reset import GroupResetter
 from sparkraft.console.send import RecordSender
@@ -91,11 +91,11 @@ async def serve_console(
     past = PastViews(Timeline(cluster), bootstrap=bootstrap)
     resetter = GroupResetter(cluster, bootstrap=bootstrap)
     changer = ClusterChanger(cluster, bootstrap=bootstrap)
-    configs = ConfigViews(cluster, bootstrap=bootstrap)
+    more = MoreViews(cluster, bootstrap=bootstrap)
     reader = MessageReader(cluster)
     console = Console(
         watch, views, reader, hub, sign_in, sender,
-        past=past, resetter=resetter, changer=changer, configs=configs,
+        past=past, resetter=resetter, changer=changer, more=more,
     )  # fmt: skip
     application = console.application(hosts=allowed_hosts(port, hosts))
     config = server_config(application)

@@ -15,6 +15,10 @@ import * as broker from "./broker.js";
 import * as groups from "./groups.js";
 import * as group from "./group.js";
 import * as configs from "./configs.js";
+import * as logDirs from "./log-dirs.js";
+import * as pipelines from "./pipelines.js";
+import * as reassignments from "./reassignments.js";
+import * as security from "./security.js";
 import * as changes from "./changes.js";
 
 // A screen has `kinds` of events it is drawn from and `draw(context)`; optionally `source(params,
@@ -31,6 +35,10 @@ const SCREENS = [
   { path: "/groups", label: "Groups", screen: groups },
   { path: "/group", under: "/groups", screen: group },
   { path: "/configs", under: "/", screen: configs },
+  { path: "/log-dirs", label: "Disks", screen: logDirs },
+  { path: "/reassignments", label: "Moves", screen: reassignments },
+  { path: "/security", label: "Security", screen: security },
+  { path: "/pipelines", label: "Pipelines", screen: pipelines },
   { path: "/changes", label: "Changes", screen: changes },
 ];
 

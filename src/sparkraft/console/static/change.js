@@ -31,7 +31,7 @@ export function outcome(key) {
 function planned(key, plan) {
   return el("section", { class: "plan", "data-key": `plan-${key}`, "aria-live": "polite" },
     el("p", {}, plan.sentence),
-    plan.rows.length > 0 && table("What differs", ["", "Now", "Then"], plan.rows.map((row) =>
+    plan.rows.length > 0 && table("What differs", ["Of", "Now", "Then"], plan.rows.map((row) =>
       el("tr", {}, el("td", {}, row.what), el("td", { class: "wrap" }, row.from ?? "—"), el("td", { class: "wrap" }, row.to ?? "—")))),
     plan.moreRows > 0 && el("p", { class: "muted" }, `and ${plan.moreRows} more`),
     plan.warnings.map((text) => el("p", { class: "note" }, text)),

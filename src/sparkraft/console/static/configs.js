@@ -32,7 +32,7 @@ export function draw({ data, query, problem }) {
       el("label", {}, el("input", { type: "checkbox", name: "all", checked: query.get("all") === "1" }), " also those with the default"),
       el("span", { class: "muted", role: "status" }, `${shown.length} of ${count(data.configs.length, "config")}`)),
     form(resource, name),
-    table("Configs", ["Config", "Value", "Default", "Source", "About", ""], shown.map(row)),
+    table("Configs", ["Config", "Value", "Default", "Source", "About", "Change"], shown.map(row)),
     commandLine(data.command),
   ];
 }

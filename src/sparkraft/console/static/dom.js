@@ -107,3 +107,10 @@ export function duration(ms) {
 }
 
 export const clock = (ms) => new Date(ms).toISOString().slice(11, 23);
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function bytes(number) {
+  const unit = Math.min(UNITS.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Number(number))) / 10)));
+  return `${(Number(number) / 1024 ** unit).toFixed(unit ? 1 : 0)} ${UNITS[unit]}`;
+}
