@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.explain.cluster import cluster_document
-from sparkraft.client.explain.past_cluster import facts_of
+from sparkraft.client.explain.past_cluster import INTERNAL, facts_of, topic_info
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.past.changes import acl_text, resource_text
 from sparkraft.client.past.compare import compared, differences
 from sparkraft.console.moments import MomentError, offset_of
-from sparkraft.console.views import topic_now, topic_row
+from sparkraft.console.views import topic_now
 
 if TYPE_CHECKING:
     from sparkraft.client.past.changes import Change
     from sparkraft.client.past.log import LogRecord
-    from sparkraft.client.past.state import PastState
+    from sparkraft.client.past.state import PastState, PastTopic
     from sparkraft.console.timeline import Timeline
 
 Json = dict[str, Any]
@@ -61,8 +61,12 @@ class PastViews:
 
     async def moment(self, *, change: int = -1, at_ms: int = -1, at_offset: int = -1) -> Json:
         """A change by its number, or the last one up to a time or an offset."""
-        await self._timeline.up_to_date()
-        return await self._timeline.run(lambda: self._moment(change, at_ms, at_offset))
+        timeline = self._timeline
+        if at_ms >= 0 or change >= len(timeline.index.offsets):
+            await timeline.up_to_date()
+        else:
+            await timeline.reach(at_offset)
+        return await timeline.run(lambda: self._moment(change, at_ms, at_offset))
 
     async def moment_named(self, text: str) -> Json:
         """The last change up to a moment as a reader types it, or the problem with the text."""
@@ -110,21 +114,20 @@ class PastViews:
 
     async def _past(self, at_offset: int, make: Any) -> Any:
         timeline = self._timeline
-        await timeline.up_to_date()
+        await timeline.reach(at_offset)
         return await timeline.run(lambda: make(timeline.state_at(at_offset)))
 
     def _topic_rows(self, state: PastState) -> list[Json]:
-        topics = facts_of(state, "").topics
-        return [topic_row(topics[name]) for name in sorted(topics)]
+        return [past_topic_row(topic) for topic in state.topics_in_order()]
 
     def _topic(self, state: PastState, name: str) -> Json:
-        info = facts_of(state, "").topics.get(name)
-        if info is None:
+        topic = state.topic(name)
+        if topic is None:
             wrong = f"topic {name} does not exist at offset {state.offset}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
         configs = state.configs.get((TOPIC, name), {})
         return {
-            **topic_now(info),
+            **topic_now(topic_info(topic)),
             "historyProblem": "",
             "lines": [],
             "offsets": [],
@@ -178,14 +181,14 @@ class PastViews:
         """The cluster at a moment as a reader types it, or now; not to be changed."""
         if text.strip() in {"", "now"}:
             return self._timeline.latest
-        return self._timeline.state_at(offset_of(self._timeline, text))
+        return self._timeline.state_kept(offset_of(self._timeline, text))
 
     def _changes(self, at_offset: int) -> Json:
         timeline = self._timeline
-        state = timeline.state_at(at_offset)
         last = timeline.index.last_at_or_before(at_offset)
         first = max(timeline.first_change, last + 1 - CHANGES_SHOWN)
         listed = timeline.changes(first, last + 1 - first) if last >= first else []
+        state = timeline.state_at(at_offset)
         found, is_cut = differences(state, timeline.latest)
         acls = sorted(state.acls.values())
         return {
@@ -202,6 +205,19 @@ class PastViews:
             "acls": [acl_text(acl) for acl in acls],
             "command": self._command(f"metadata-log --to {at_offset}"),
         }
+
+
+def past_topic_row(topic: PastTopic) -> Json:
+    """`topic_row` of an earlier moment, without objects between: a step makes one of each topic."""
+    partitions = topic.partitions.values()
+    return {
+        "topic": topic.name,
+        "isInternal": topic.name in INTERNAL,
+        "partitions": len(partitions),
+        "replicas": max((len(p.replicas) for p in partitions), default=0),
+        "underReplicated": sum(len(p.isr) < len(p.replicas) for p in partitions),
+        "offline": sum(p.leader < 0 for p in partitions),
+    }
 
 
 def _place_json(state: PastState) -> Json:

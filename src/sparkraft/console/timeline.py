@@ -2,8 +2,9 @@
 
 The log is fetched once, in pages, and then followed. It is kept compressed in *chapters* of about
 `CHAPTER_RECORDS` changes, each with the saved state before it. A state is made from the nearest
-saved one, so a step never replays more than a chapter. Changes are numbered from 0; records that
-change nothing have no number, so that an idle cluster takes no room.
+saved one, so a step never replays more than a chapter; the last state is kept, so a step onwards
+replays only what follows (`Walk`). Changes are numbered from 0; records that change nothing have no
+number, so that an idle cluster takes no room. The next page is fetched while one is indexed.
 
 Everything is valid for one cluster id and one log. If a node answers that its log diverges from the
 last epoch that was read here, or belongs to another cluster, the log is indexed again.
@@ -29,11 +30,12 @@ from sparkraft.protocol.messages.metadata_records import NoOpRecord, PartitionCh
 from sparkraft.records.batch import iter_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import TypeVar
 
     from sparkraft.client.cluster import Cluster
     from sparkraft.client.past.log import LogPage, LogRecord
+    from sparkraft.records.batch import BatchHeader
 
     T = TypeVar("T")
 
@@ -42,8 +44,11 @@ CHAPTER_RECORDS = 10_000
 BYTES_MAX = 64 << 20
 """Compressed log and states; the oldest chapters are dropped beyond it. About 5 million changes."""
 
-PAGE_BYTES = 1 << 17
-"""Of a request: a page is replayed in about 50 ms, so steps do not wait long for it."""
+PAGE_BYTES = 1 << 20
+"""Of a request; the most that a node returns."""
+
+SLICE_BYTES = 1 << 17
+"""Of a page: indexed at once, in about 20 ms, so that steps do not wait long for it."""
 
 FOLLOW_SECONDS = 1.0
 """A timeline that is older than this is brought up to date by the next request."""
@@ -78,15 +83,13 @@ class Chapter:
         """The state before the chapter."""
         return PastState.restored(zlib.decompress(self.saved))
 
-    def records(self) -> list[LogRecord]:
-        """All its records that change something."""
+    def records(self) -> Iterator[LogRecord]:
+        """Its records that change something, decoded as they are taken."""
         raw = zlib.decompress(self.batches) if self.is_complete else bytes(self.batches)
-        return [
-            each
-            for header, view in iter_batches(raw, partial_tail=False)
-            for each in records_of(header, view, EVERYTHING)
-            if type(each.record) is not NoOpRecord and each.offset >= self.first_offset
-        ]
+        for header, view in iter_batches(raw, partial_tail=False):
+            for each in records_of(header, view, EVERYTHING):
+                if type(each.record) is not NoOpRecord and each.offset >= self.first_offset:
+                    yield each
 
     def complete(self) -> None:
         """Compress the batches; none follow."""
@@ -133,6 +136,57 @@ class ChangeIndex:
         return bisect_right(self.times, at_ms) - 1
 
 
+class Walk:
+    """The state at an offset of a chapter, which moves onwards; the records are decoded once.
+
+    An open chapter grows: a walk has only the batches of its start (`is_of`).
+    """
+
+    def __init__(self, chapter: Chapter) -> None:
+        self.chapter = chapter
+        self._size = (len(chapter.batches), chapter.is_complete)
+        self.state = chapter.state()
+        self._decoded: list[LogRecord] = []
+        self._rest = chapter.records()
+        self._applied = 0
+
+    def is_of(self, chapter: Chapter) -> bool:
+        """Whether it walks this chapter as it is now."""
+        return self.chapter is chapter and self._size == (
+            len(chapter.batches), chapter.is_complete,
+        )  # fmt: skip
+
+    def record(self, at: int) -> LogRecord | None:
+        """A record of the chapter by its place; None after the last one."""
+        while at >= len(self._decoded):
+            following = next(self._rest, None)
+            if following is None:
+                return None
+            self._decoded.append(following)
+        return self._decoded[at]
+
+    def move_to(self, offset: int) -> PastState:
+        """Apply the records up to an offset; return the state, which the caller must not change."""
+        if offset < self.state.offset:
+            self.state, self._applied = self.chapter.state(), 0
+        while (each := self.record(self._applied)) is not None and each.offset <= offset:
+            apply_to(self.state, each)
+            self._applied += 1
+        if offset > self.state.offset:
+            self.state.move_to(offset, self.state.epoch, self.state.at_ms)
+        return self.state
+
+    def next_change(self) -> tuple[LogRecord, Change] | None:
+        """Apply the next record; return it with its change in words; None after the last one."""
+        each = self.record(self._applied)
+        if each is None:
+            return None
+        found = (each, _words(self.state, each))
+        apply_to(self.state, each)
+        self._applied += 1
+        return found
+
+
 def _is_election(each: LogRecord) -> bool:
     record = each.record
     if isinstance(record, PartitionChangeRecord):
@@ -162,7 +216,7 @@ class Timeline:
         self._is_empty = not cluster_id
         self._chapters: list[Chapter] = []
         self._open_chapter()
-        self._opened: tuple[Chapter, list[LogRecord]] | None = None
+        self._walk: Walk | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -195,37 +249,53 @@ class Timeline:
         if self._task is not None:
             await asyncio.shield(self._task)
 
+    async def reach(self, offset: int) -> None:
+        """Wait until the timeline has an offset; what it has already needs no wait."""
+        if offset < self.next_offset:
+            self.follow()
+        else:
+            await self.up_to_date()
+
     async def _index(self) -> None:
         try:
-            while await self._fetch():
-                pass
+            while not await self._index_pages():
+                await self._start()
             self.problem = ""
         except KafkaError as error:
             self.problem = sentence_of(error)
         self._indexed_at = asyncio.get_running_loop().time()
 
-    async def _fetch(self) -> bool:
-        """Fetch and index a page; return whether there is more."""
+    async def _index_pages(self) -> bool:
+        """Index all that is committed; return False if the log must be read from its start.
+
+        It must if it was cleaned up to here, or if it is the log of another cluster.
+        """
         if self._is_empty:
             await self._start()
-        latest = self._latest
+        page = await self._page(self.next_offset, self._latest.epoch)
+        while not isinstance(page, KafkaError):
+            if page.range.cluster_id != self.cluster_id or page.diverging_end_offset >= 0:
+                return False
+            self.high_watermark = page.range.high_watermark
+            if page.next_offset >= self.high_watermark or page.next_offset == page.from_offset:
+                await self._add_page(page)
+                return True
+            epoch = page.next_epoch if page.next_epoch >= 0 else self._latest.epoch
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(self._page(page.next_offset, epoch))
+                await self._add_page(page)
+            page = following.result()
+        if page.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise page
+        return False
+
+    async def _page(self, first: int, epoch: int) -> LogPage | KafkaError:
         try:
-            page = await self._reader.page(
-                from_offset=self.next_offset,
-                last_fetched_epoch=latest.epoch,
-                max_bytes=PAGE_BYTES,
+            return await self._reader.page(
+                from_offset=first, last_fetched_epoch=epoch, max_bytes=PAGE_BYTES
             )
         except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            await self._start()  # the log was cleaned up to here, or it is another cluster's
-            return True
-        if page.range.cluster_id != self.cluster_id or page.diverging_end_offset >= 0:
-            await self._start()
-            return True
-        self.high_watermark = page.range.high_watermark
-        await self.run(lambda: self._add(page))
-        return not self.is_complete
+            return error
 
     async def _start(self) -> None:
         """Begin at the first offset that the node has."""
@@ -244,8 +314,22 @@ class Timeline:
 
     # ---- indexing
 
-    def _add(self, page: LogPage) -> None:
-        for header, view in page.batches():
+    async def _add_page(self, page: LogPage) -> None:
+        batches = page.batches()
+        while await self.run(lambda: self._add(batches)):
+            pass
+        await self.run(lambda: self._pass_over(page))
+
+    def _pass_over(self, page: LogPage) -> None:
+        """Move to the end of a page: batches that change nothing are not in it."""
+        self.next_offset = page.next_offset
+        if page.next_ms >= 0:
+            self._latest.move_to(page.next_offset - 1, page.next_epoch, page.next_ms)
+
+    def _add(self, batches: Iterator[tuple[BatchHeader, memoryview]]) -> bool:
+        """Index the next `SLICE_BYTES`; return whether there may be more."""
+        size = 0
+        for header, view in batches:
             if header.last_offset < self.next_offset:
                 continue
             self._chapters[-1].batches += view
@@ -253,15 +337,16 @@ class Timeline:
                 if type(each.record) is not NoOpRecord:
                     self.index.add(each)
                 apply_to(self._latest, each)
+            self._latest.move_to(
+                header.last_offset, header.partition_leader_epoch, header.max_timestamp
+            )
+            self.next_offset = header.next_offset
             if len(self.index.offsets) - self._chapters[-1].first_change >= CHAPTER_RECORDS:
-                self._latest.move_to(
-                    header.last_offset, header.partition_leader_epoch, header.max_timestamp
-                )
-                self.next_offset = header.next_offset
                 self._next_chapter()
-        self.next_offset = page.next_offset
-        if page.next_ms >= 0:
-            self._latest.move_to(page.next_offset - 1, page.next_epoch, page.next_ms)
+            size += len(view)
+            if size >= SLICE_BYTES:
+                return True
+        return False
 
     def _next_chapter(self) -> None:
         if self._latest.in_transaction:
@@ -278,20 +363,16 @@ class Timeline:
     # ---- reading, in a thread (`run`)
 
     def state_at(self, offset: int) -> PastState:
-        """The cluster as of an offset; the caller must not change it.
+        """The cluster as of an offset, until the next call; the caller must not change it.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE if the offset is not in the timeline.
         """
-        chapter = self._chapter_of(offset)
-        state = chapter.state()
-        for each in self._records_of(chapter):
-            if each.offset > offset:
-                break
-            apply_to(state, each)
-        if offset > state.offset:
-            state.move_to(offset, state.epoch, state.at_ms)
-        return state
+        return self._walk_of(self._chapter_of(offset)).move_to(offset)
+
+    def state_kept(self, offset: int) -> PastState:
+        """The same, as a state of its own that later calls leave alone."""
+        return Walk(self._chapter_of(offset)).move_to(offset)
 
     def changes(self, first: int, count: int) -> list[tuple[LogRecord, Change]]:
         """Changes in words, from number `first` on; fewer at the end of the timeline."""
@@ -300,18 +381,20 @@ class Timeline:
         first = max(first, self._chapters[0].first_change)
         if first >= len(offsets):
             return found
-        state = self.state_at(offsets[first] - 1)
         chapter = self._chapter_of(offsets[first])
+        walk = self._walk_of(chapter)
+        walk.move_to(offsets[first] - 1)
         while len(found) < count:
-            for each in self._records_of(chapter):
-                if each.offset < offsets[first] or len(found) == count:
-                    continue
-                found.append((each, _words(state, each)))
-                apply_to(state, each)
+            following = walk.next_change()
+            if following is not None:
+                found.append(following)
+                continue
             at = self._chapters.index(chapter) + 1
             if at == len(self._chapters):
                 break
             chapter = self._chapters[at]
+            walk = self._walk_of(chapter)
+            walk.move_to(chapter.first_offset - 1)
         return found
 
     def _chapter_of(self, offset: int) -> Chapter:
@@ -322,13 +405,11 @@ class Timeline:
         at = bisect_right(self._chapters, offset, key=lambda chapter: chapter.first_offset)
         return self._chapters[max(0, at - 1)]
 
-    def _records_of(self, chapter: Chapter) -> list[LogRecord]:
-        """A chapter's records; those of the last one requested are kept decoded."""
-        if self._opened is not None and self._opened[0] is chapter and chapter.is_complete:
-            return self._opened[1]
-        records = chapter.records()
-        self._opened = (chapter, records)
-        return records
+    def _walk_of(self, chapter: Chapter) -> Walk:
+        """The walk of the last call if it is of this chapter, else a new one."""
+        if self._walk is None or not self._walk.is_of(chapter):
+            self._walk = Walk(chapter)
+        return self._walk
 
 
 def _words(state: PastState, each: LogRecord) -> Change:

@@ -24,6 +24,10 @@ M = TypeVar("M", bound=Message)
 
 METADATA_FRAME_VERSION: Final = 1
 
+_SHORT_FRAME: Final = 3
+_CONTINUATION: Final = 0x80
+"""Of a varint: the bit of bytes that another one follows."""
+
 
 def encode_metadata_record(record: Message, version: int) -> bytes:
     """The value of a metadata log's record."""
@@ -37,6 +41,11 @@ def decode_metadata_record(data: Buffer) -> tuple[Message, int]:
     # All 26 classes at once: readers of a metadata log need most of them, all others none.
     from sparkraft.protocol.messages.metadata_records import METADATA_RECORDS
 
+    # All types and versions so far have one byte; readers of a log decode a million of these.
+    is_short = len(data) >= _SHORT_FRAME and data[0] == METADATA_FRAME_VERSION
+    if is_short and (data[1] | data[2]) < _CONTINUATION and data[1] in METADATA_RECORDS:
+        version = data[2]
+        return decode(METADATA_RECORDS[data[1]], version, memoryview(data)[3:]), version
     frame_version, at = decode_unsigned(data, 0)
     if frame_version != METADATA_FRAME_VERSION:
         raise DecodeError(f"metadata frame version {frame_version}", at=0)

@@ -20,7 +20,7 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 
 def facts_of(state: PastState, cluster_id: str) -> ClusterFacts:
     """The facts of `cluster_document`; past metadata does not contain the quorum."""
-    topics = {topic.name: _topic(topic) for topic in state.topics.values()}
+    topics = {topic.name: topic_info(topic) for topic in state.topics.values()}
     return ClusterFacts(
         cluster_id=cluster_id,
         brokers=tuple(_node(state.brokers[broker_id]) for broker_id in sorted(state.brokers)),
@@ -46,7 +46,8 @@ def _node(broker: PastBroker) -> Node:
     return Node(id=broker.id, host=host, port=port, rack=broker.rack, is_fenced=broker.is_fenced)
 
 
-def _topic(topic: PastTopic) -> TopicInfo:
+def topic_info(topic: PastTopic) -> TopicInfo:
+    """A topic in the shape of the client's requests."""
     return TopicInfo(
         name=topic.name,
         id=Uuid(topic.id),

@@ -54,6 +54,11 @@ SEARCH_UNITS = 50
 _SECRET_FRAMES = [bytes((METADATA_FRAME_VERSION, key)) for key in sorted(SECRET_TYPES)]
 """The first bytes of records that may contain secrets. Other batches are returned as they are."""
 
+_FRAME_BYTES = len(_SECRET_FRAMES[0])
+
+SKIP_UNITS = 2
+"""Units of work of a record that is not decoded: the session may see it, and it has no secrets."""
+
 _NO_OP = encode_metadata_record(NoOpRecord(), 0)
 
 
@@ -150,20 +155,23 @@ class _Page:
             return view
         if self._visibility.is_unrestricted and not (yield from _may_contain_secrets(view)):
             return view
-        builder = BatchBuilder(
-            base_offset=header.base_offset, leader_epoch=header.partition_leader_epoch
-        )
+        shown: list[tuple[int, bytes]] = []
         is_changed, is_empty = False, True
         for record in decode_records(view):
-            value = record.value or b""
-            shown = self._shown_value(value)
-            is_changed = is_changed or shown != value
-            is_empty = is_empty and shown == _NO_OP
-            builder.append(record.timestamp, None, shown)
-            yield RECORD_UNITS
+            value = after = record.value or b""
+            # The bytes of a frame may also be within a record, as they are in a change of a leader.
+            is_decoded = not self._visibility.is_unrestricted or (
+                value[:_FRAME_BYTES] in _SECRET_FRAMES
+            )
+            if is_decoded:
+                after = self._shown_value(value)
+            is_changed = is_changed or after != value
+            is_empty = is_empty and after == _NO_OP
+            shown.append((record.timestamp, after))
+            yield RECORD_UNITS if is_decoded else SKIP_UNITS
         if is_empty:
             return None
-        return builder.build() if is_changed else view
+        return (yield from _built(header, shown)) if is_changed else view
 
     def _shown_value(self, value: bytes) -> bytes:
         record, _ = decode_metadata_record(value)
@@ -172,6 +180,16 @@ class _Page:
             return _NO_OP
         # Records with secrets have only one version.
         return value if shown is record else encode_metadata_record(shown, 0)
+
+
+def _built(header: "BatchHeader", records: list[tuple[int, bytes]]) -> Generator[int, None, bytes]:
+    builder = BatchBuilder(
+        base_offset=header.base_offset, leader_epoch=header.partition_leader_epoch
+    )
+    for timestamp, value in records:
+        builder.append(timestamp, None, value)
+        yield SKIP_UNITS
+    return builder.build()
 
 
 def _may_contain_secrets(view: memoryview) -> Generator[int, None, bool]:
