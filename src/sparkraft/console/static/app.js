@@ -79,7 +79,7 @@ function route() {
   const isSame = current?.address === location.pathname + location.search;
   current = {
     entry: found, screen: found.screen, params, query, address: location.pathname + location.search,
-    documents: live.newest, data: isSame ? current.data : null, problem: null, fetchedAt: 0, redraw: draw,
+    documents: live.newest, data: isSame ? current.data : null, problem: null, fetchedAt: 0, redraw: draw, go,
   };
   document.title = `${found.screen.title?.(params, query) ?? found.label} · sparkraft console`;
   const under = found.under ?? found.path;
@@ -109,7 +109,7 @@ function moveTo(at) {
 async function refresh() {
   const shown = current;
   const address = shown.screen.source?.(shown.params, shown.query);
-  if (!address || shown.isFetching || Date.now() - shown.fetchedAt < REFRESH_MS - SPARE_MS) return;
+  if (!address || shown.isFetching || change.isApplying() || Date.now() - shown.fetchedAt < REFRESH_MS - SPARE_MS) return;
   shown.isFetching = true;
   const began = Date.now();
   try {

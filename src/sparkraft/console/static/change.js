@@ -5,7 +5,11 @@ import { may, post } from "./visitor.js";
 
 const states = new Map();
 const wishes = new Map();
+let applying = 0;
 const empty = () => ({ wish: null, plan: null, problem: null, done: null });
+
+// Whether a change is being applied: the document of a screen may be of something that is deleted.
+export const isApplying = () => applying > 0;
 
 // A form for a change, closed at first. `key` names it in all screens, `wishOf` makes the document of the
 // request from the values of `fields`; it may throw an Error with a sentence.
@@ -67,9 +71,13 @@ async function plan(key, values) {
 
 async function apply(key, { confirm }, context) {
   const state = states.get(key);
-  const response = await post("/api/change", { ...state.wish, confirm: confirm?.trim() });
-  if (response.ok) Object.assign(state, empty(), { done: (await response.json()).done });
-  else state.problem = (await response.text()).trim();
+  applying++;
+  const response = await post("/api/change", { ...state.wish, confirm: confirm?.trim() }).finally(() => applying--);
+  if (!response.ok) state.problem = (await response.text()).trim();
+  else if (state.wish.kind === "delete-topic") {
+    states.set("topics", { ...empty(), done: (await response.json()).done });
+    context.go("/topics");
+  } else Object.assign(state, empty(), { done: (await response.json()).done });
   context.fetchedAt = 0;
 }
 

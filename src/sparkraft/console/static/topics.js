@@ -1,6 +1,6 @@
 // All topics, filtered by name.
 
-import { changeForm, field, numberField } from "./change.js";
+import { changeForm, field, numberField, outcome } from "./change.js";
 import { commandLine, count, el } from "./dom.js";
 import { topicLink } from "./links.js";
 import { cell, Rows } from "./rows.js";
@@ -21,7 +21,7 @@ export function draw({ data, query }) {
       el("label", {}, "Name contains ", el("input", { type: "search", name: "filter", value: wanted, autocomplete: "off" })),
       el("span", { class: "muted", role: "status" }, shown.length === data.topics.length ? count(shown.length, "topic") : `${shown.length} of ${count(data.topics.length, "topic")}`)),
     rows.draw(shown, keyOf, cells),
-    !query.has("as-of") && creation(),
+    !query.has("as-of") && [outcome("topics"), creation()],
     commandLine(data.command),
   ];
 }
