@@ -300,3 +300,35 @@ def test_the_screens_show_rights_directories_and_pipelines(
 
     with ConsoleProcess(node.bootstrap, tmp_path) as console:
         browser.run(look(console))
+
+
+COUNT_SCROLL_LISTENERS = """() => {
+  window.added = 0;
+  const add = EventTarget.prototype.addEventListener;
+  EventTarget.prototype.addEventListener = function (kind, ...rest) {
+    if (kind === "scroll") window.added++;
+    return add.call(this, kind, ...rest);
+  };
+}"""
+
+
+@pytest.mark.browser
+def test_a_redraw_adds_no_listener_to_the_rows(
+    browser: Browser, node: SparkraftNode, console: ConsoleProcess
+) -> None:
+    """One for each redraw made scrolling slower the longer a page was open."""
+    publish(node, "scrolled")
+
+    async def look() -> None:
+        async with browser.visiting(console.address, "/topics") as visit:
+            page = visit.page
+            await expect(page.get_by_role("link", name="scrolled")).to_be_visible()
+            await page.evaluate(COUNT_SCROLL_LISTENERS)
+            for text in ("no such topic", "scrolled", ""):
+                await page.get_by_role("searchbox").fill(text)
+                await expect(page.get_by_role("link", name="scrolled")).to_have_count(
+                    0 if text.startswith("no") else 1
+                )
+            assert await page.evaluate("window.added") == 0
+
+    browser.run(look())

@@ -237,3 +237,69 @@ def test_differences_of_two_states_in_words(monkeypatch):
     back = [change.text for change in differences(state, early)[0]]
     assert "topic t was deleted" in back
     assert "broker 1 was unregistered" in back
+
+
+def test_a_step_onwards_decodes_only_what_follows(tmp_path, monkeypatch):
+    """Pages and slices are small here, so that several are fetched and indexed."""
+    monkeypatch.setattr(timelines, "PAGE_BYTES", 2_000)
+    monkeypatch.setattr(timelines, "SLICE_BYTES", 500)
+    decoded: list[int] = []
+    records_of = timelines.records_of
+
+    def counting(header, view, wanted):
+        for each in records_of(header, view, wanted):
+            decoded.append(each.offset)
+            yield each
+
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            for number in range(20):
+                await create_topic(connection, f"t{number:02}", partitions=3)
+            timeline, past = Timeline(cluster), PastReader(cluster)
+            await timeline.up_to_date()
+            assert timeline.problem == ""
+            assert timeline.is_complete
+            changes = timeline.index.offsets
+            middle = len(changes) // 2
+            monkeypatch.setattr(timelines, "records_of", counting)
+            for offset in (changes[middle], changes[middle + 1], changes[middle]):
+                expected, _ = await past.image(at_offset=offset)
+                expected.move_to(offset, expected.epoch, 0)
+                assert of_state(timeline.state_at(offset)) == of_state(expected)
+            # Up to the batch of the later one, each record once, and again none of them backwards.
+            assert decoded == sorted(set(decoded))
+            assert max(decoded) < changes[-1]
+            decoded.clear()
+            assert [each.offset for each, _ in timeline.changes(middle, 2)] == [
+                changes[middle],
+                changes[middle + 1],
+            ]
+            kept = timeline.state_kept(changes[middle])
+            before = of_state(kept)
+            timeline.state_at(changes[-1])
+            assert of_state(kept) == before
+            await connection.close()
+
+    run(test())
+
+
+def test_a_moment_that_is_indexed_is_shown_before_the_end_of_the_indexing():
+    class Unreachable:
+        """A node that responds to the first requests only."""
+
+        async def page(self, **_):
+            await asyncio.Event().wait()
+
+    async def test():
+        timeline = Timeline(None)
+        timeline._reader = Unreachable()
+        timeline._is_empty = False
+        timeline.next_offset = 10
+        async with asyncio.timeout(30):
+            await timeline.reach(9)
+        assert timeline._task is not None
+        assert not timeline._task.done()
+        timeline._task.cancel()
+
+    asyncio.run(test())

@@ -1,7 +1,7 @@
-// A table of many rows. Only the rows in view are in the document, so that thousands of them scroll
-// smoothly.
+// A table of many rows. Only the rows in view are in the document, and scrolling draws nothing else, at
+// most once a frame, so that thousands of rows scroll smoothly.
 
-import { el, svg } from "./dom.js";
+import { el, morph, svg } from "./dom.js";
 
 const ROW = 36;
 const SPARE = 8;
@@ -14,31 +14,44 @@ export class Rows {
     this.kind = kind;
     this.columns = columns;
     this.top = 0;
+    this.shown = null;
+    this.drawing = 0;
+    this.view = null;
   }
 
   // `cellsOf` returns the cells of an item, `keyOf` its name in the document.
   draw(items, keyOf, cellsOf) {
-    const first = Math.max(0, Math.min(Math.floor(this.top / ROW) - SPARE, items.length - 1));
-    const last = Math.min(items.length, first + Math.ceil(HEIGHT / ROW) + 2 * SPARE);
+    this.shown = { items, keyOf, cellsOf };
     return el("div", { class: `rows ${this.kind}`, role: "table", "aria-label": this.name, "aria-rowcount": items.length + 1 },
       el("div", { role: "rowgroup" }, el("div", { class: "row head", role: "row", "aria-rowindex": 1 },
         this.columns.map((column) => el("span", { role: "columnheader" }, column)))),
-      el("div", { class: "window", role: "rowgroup", tabindex: "0", "aria-label": `Rows of ${this.name.toLowerCase()}` },
-        space(first * ROW),
-        items.slice(first, last).map((item, at) =>
-          el("div", { class: "row", role: "row", "aria-rowindex": first + at + 2, "data-key": keyOf(item) }, cellsOf(item))),
-        space((items.length - last) * ROW)));
+      this.window());
   }
 
-  onDrawn(root, context) {
+  window() {
+    const { items, keyOf, cellsOf } = this.shown;
+    const first = Math.max(0, Math.min(Math.floor(this.top / ROW) - SPARE, items.length - 1));
+    const last = Math.min(items.length, first + Math.ceil(HEIGHT / ROW) + 2 * SPARE);
+    return el("div", { class: "window", "data-key": `window-${this.kind}`, role: "rowgroup", tabindex: "0", "aria-label": `Rows of ${this.name.toLowerCase()}` },
+      space(first * ROW),
+      items.slice(first, last).map((item, at) =>
+        el("div", { class: "row", role: "row", "aria-rowindex": first + at + 2, "data-key": keyOf(item) }, cellsOf(item))),
+      space((items.length - last) * ROW));
+  }
+
+  onDrawn(root) {
     const view = root.querySelector(".window");
-    if (!view || view.dataset.isWatched) return;
-    view.dataset.isWatched = "true";
+    if (!view || view === this.view) return;
+    this.view = view;
     view.scrollTop = this.top;
     view.addEventListener("scroll", () => {
       const before = Math.floor(this.top / ROW);
       this.top = view.scrollTop;
-      if (Math.floor(this.top / ROW) !== before) context.redraw();
+      if (Math.floor(this.top / ROW) === before || this.drawing) return;
+      this.drawing = requestAnimationFrame(() => {
+        this.drawing = 0;
+        if (view.isConnected) morph(view, this.window());
+      });
     }, { passive: true });
   }
 }
