@@ -250,7 +250,7 @@ class Timeline:
             await asyncio.shield(self._task)
 
     async def reach(self, offset: int) -> None:
-        """Wait until the timeline has an offset; what it has already needs no wait."""
+        """Wait until the timeline has an offset; no wait if it has it already."""
         if offset < self.next_offset:
             self.follow()
         else:
