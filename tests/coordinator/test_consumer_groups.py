@@ -13,6 +13,7 @@ from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberSt
 from sparkraft.coordinator.group.consumer_records import member_record, subscription_of
 from sparkraft.coordinator.group.consumer_regex import matching
 from sparkraft.coordinator.group.records import decode_record, encode_record
+from sparkraft.coordinator.runtime import MetadataDelta
 from sparkraft.coordinator.steps import complete
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
@@ -402,6 +403,23 @@ def test_in_its_current_epoch_a_member_may_commit_for_a_partition_that_it_has_lo
     assert world.commit(a, 0, epoch=held) is ErrorCode.STALE_MEMBER_EPOCH
 
 
+def test_a_partition_that_a_member_gets_again_has_a_new_epoch() -> None:
+    """In the meantime another member had it: no commit from before may overwrite its offset."""
+    world = ConsumerWorld(t=2)
+    a, b = Client("a"), Client("b")
+    world.converge(a)
+    first = a.epoch
+    world.beat(b)
+    world.converge(a, b)
+    again = ({0, 1} - a.owned[T]).pop()
+    world.leave(b)
+    world.converge(a)
+    assert a.owned == {T: {0, 1}}
+    assert world.commit(a, again) is ErrorCode.NONE
+    assert world.commit(a, again, epoch=first) is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(a, 1 - again, epoch=first) is ErrorCode.NONE
+
+
 def test_a_commit_in_a_transaction_needs_it_as_well() -> None:
     """KIP-1251; a request without a member is not checked (KIP-447)."""
     world = ConsumerWorld(t=2)
@@ -474,6 +492,21 @@ def test_a_regular_expression_finds_topics_of_today_and_of_tomorrow() -> None:
     world.converge(a)
     assert not world.effects
     assert world.group.group_epoch == epoch  # K9
+
+
+def test_a_topic_that_an_expression_has_found_grows() -> None:
+    """KAFKA-18916: the group is in the index of the topics that its expressions have found."""
+    world = ConsumerWorld(t=2)
+    a = Client("a", topics=(), regex="t")
+    world.beat(a)
+    world.resolve()
+    world.converge(a)
+    before, world.image = world.image, with_topic(world.image, "t", 3)
+    delta = MetadataDelta(before, world.image, frozenset({T}))
+    world.do(world.shard.on_image(delta, world.now))
+    world.converge(a)
+    assert a.owned == {T: {0, 1, 2}}
+    world.check(a)
 
 
 def test_a_second_member_with_the_same_expression_shares_its_topics() -> None:

@@ -16,9 +16,10 @@ from sparkraft.coordinator.group.consumer_assignors import (
 )
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberState, Partitions
+from sparkraft.coordinator.group.consumer_reconciliation import Target, reconcile
 from sparkraft.coordinator.group.topic_hash import NO_TOPICS, TopicHashes
 from sparkraft.coordinator.group.xxh3 import xxh3_64
-from sparkraft.coordinator.steps import complete
+from sparkraft.coordinator.steps import Steps, complete
 from sparkraft.metadata.image import EMPTY_IMAGE
 from tests.coordinator.consumer_world import topic_id, with_topic
 
@@ -188,3 +189,25 @@ def test_a_subscription_does_not_take_back_what_its_member_has_lost() -> None:
     assert group.holder(topic, 0) == "b"
     complete(group.replay_current(replace(first, member_epoch=3, assigned={topic: {1: 1}})))
     assert (group.holder(topic, 0), group.holder(topic, 1)) == ("b", "a")
+
+
+def test_a_member_may_take_what_it_has_just_given_up() -> None:
+    """Its new target has a partition again that it was asked to give up."""
+    group, topic = ConsumerGroup("g"), TOPICS[0]
+    member = ConsumerMember(
+        member_id="a",
+        member_epoch=2,
+        state=MemberState.UNREVOKED,
+        pending_revocation={topic: {0: 2}},
+    )
+    complete(group.replay_current(member))
+
+    def subscribed() -> Steps[frozenset[Uuid]]:
+        yield 0
+        return frozenset({topic})
+
+    partitions = {topic: frozenset({0})}
+    target = Target(epoch=3, partitions=partitions, subscribed=subscribed, is_free=group.is_free)
+    after = complete(reconcile(member, target, owned={}, subscription_changed=False))
+    assert (after.state, after.member_epoch) == (MemberState.STABLE, 3)
+    assert after.assigned == {topic: {0: 3}}

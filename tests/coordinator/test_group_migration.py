@@ -323,6 +323,18 @@ def test_a_consumer_member_replaces_a_static_classic_one(world: ConsumerWorld) -
     world.check(c)
 
 
+def test_a_tool_removes_a_consumer_member_by_its_id(world: ConsumerWorld) -> None:
+    """LeaveGroup of both protocols, as `kafka-consumer-groups` sends it (KAFKA-18188)."""
+    a, b = Client("a"), Client("b")
+    converge(world, a, b)
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="b")])
+    response = world.do(world.shard.handle_leave_group(request, world.now))
+    assert response.members[0].error_code == ErrorCode.NONE
+    assert "b" not in world.group
+    converge(world, a)
+    check_shared(a)
+
+
 def test_a_malformed_subscription_prevents_the_upgrade(world: ConsumerWorld) -> None:
     (a,) = classic_group(world, "a")
     group = world.shard.group("g")

@@ -28,6 +28,11 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from sparkraft.protocol.messages.k16_list_groups import ListGroupsRequest
+from sparkraft.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -87,6 +92,55 @@ def test_a_tombstone_removes_what_is_pending_too() -> None:
     shard.replay(Offset(1), replace(commit_record(9), value=None))
     shard.replay_end_of_transaction(77, committed=True)
     assert fetched(shard) == (-1, ErrorCode.NONE)
+
+
+def test_a_refused_offset_of_a_transaction_is_not_pending() -> None:
+    """KAFKA-16371: no marker would ever end it."""
+    world = World(GroupConfig(offset_metadata_max_chars=3))
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=77,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=9, committed_metadata="abcd"
+                    )
+                ],
+            )
+        ],
+    )
+    shard = world.shard
+    response = world.do(shard.handle_txn_offset_commit(request, {"t": TOPIC_ID}, world.now))
+    refused = response.topics[0].partitions[0].error_code
+    assert refused == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert not shard.offsets.is_pending("g", "t", 0)
+    assert fetched(shard, require_stable=True) == (-1, ErrorCode.NONE)
+
+
+def test_an_offset_with_a_pending_one_does_not_expire() -> None:
+    """KAFKA-19163: neither does its group; both do after the transaction."""
+    config = GroupConfig(offsets_retention_ms=10_000, offsets_retention_check_interval_ms=1_000)
+    world = World(config)
+    world.commit(Client("outside"), {("t", 0): 3})
+    world.shard.replay(Offset(100), commit_record(9), 77)
+    world.pass_time(15_000)
+    assert world.fetch([("t", 0)]) == {("t", 0): 3}
+    world.shard.replay_end_of_transaction(77, committed=False)
+    world.pass_time(2_000)
+    assert world.shard.group_ids() == []
+
+
+def test_a_value_of_a_newer_version_is_not_read() -> None:
+    """KAFKA-18672: its fields are unknown, so a load fails instead."""
+    newest = max(OffsetCommitValue.SCHEMA.versions)
+    key, value = encode_record(replace(commit_record(5), value_version=newest))
+    assert value is not None
+    assert decode_record(key, value) is not None
+    with pytest.raises(DecodeError):
+        decode_record(key, struct.pack(">h", newest + 1) + value[2:])
 
 
 def test_an_offset_of_an_earlier_topic_of_that_name_is_not_given() -> None:

@@ -7,7 +7,7 @@ A mutant replaces functions of the product, or of a simulated driver, for the le
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 Patches = list[tuple[Any, str, Any]]
@@ -65,8 +65,15 @@ def registrar(
     return mutant
 
 
+class Patched(Protocol):
+    """A planted bug of any kind."""
+
+    @property
+    def patches(self) -> Callable[[], Patches]: ...
+
+
 @contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
+def planted(mutant: Patched) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, attribute, replacement in mutant.patches():
             stack.enter_context(patch.object(owner, attribute, replacement))

@@ -163,6 +163,17 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten():
     assert all(producers.get(producer) is not None for producer in (0, 1, 2))
 
 
+def test_a_producer_with_an_open_transaction_does_not_expire():
+    """However old its last batch is (KAFKA-9144)."""
+    producers = Producers()
+    for producer, first_offset in ((1, 5), (2, -1)):
+        state = producers._state(producer)
+        state.last_timestamp = 1_000
+        state.txn_first_offset = first_offset
+    producers.expire(now_ms=1_000_000, expiration_ms=60_000)
+    assert [state.producer_id for state in producers] == [1]
+
+
 def test_a_damaged_snapshot_is_replaced_by_replay(world, log):
     for sequence in range(40):
         send(log, sequence)

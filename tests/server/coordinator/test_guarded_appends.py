@@ -20,7 +20,8 @@ PRODUCER = SimpleNamespace(producer_id=7, producer_epoch=0)
 class Broker:
     """Hosts one partition; `meanwhile` runs while the coordinator is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: CheckKind = CheckKind.ABORTABLE) -> None:
+        self.code = ErrorCode.NONE
         self.world = World()
         self.partition: Any = SimpleNamespace(
             topic="t", index=0, is_leader=True, log=self.world.log()
@@ -30,12 +31,12 @@ class Broker:
         self.meanwhile: Any = lambda: None
         replicas: Any = SimpleNamespace(hosted=lambda *_: self.partition)
         verification: Any = self
-        self.appends = GuardedAppends(replicas, verification, CheckKind.ABORTABLE)
+        self.appends = GuardedAppends(replicas, verification, kind)
 
     async def verify(self, check: AddPartitionsCheck) -> dict[Any, ErrorCode]:
         self.requests += 1
         self.meanwhile()
-        return dict.fromkeys(check.partitions, ErrorCode.NONE)
+        return dict.fromkeys(check.partitions, self.code)
 
     def restart(self) -> None:
         """Lose the guards, which are in memory only."""
@@ -99,3 +100,16 @@ def test_a_leader_that_resigns_while_the_coordinator_is_asked_appends_nothing() 
     broker.meanwhile = resign
     assert broker.append() is ErrorCode.INVALID_TXN_STATE
     assert broker.requests == 1
+
+
+def test_a_completion_in_progress_is_asked_about_again() -> None:
+    """Only if the batch adds its partition; other clients repeat their request (KAFKA-18654)."""
+    for kind in CheckKind:
+        broker = Broker(kind)
+        broker.code = ErrorCode.CONCURRENT_TRANSACTIONS
+        assert broker.append() is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert broker.appends.is_concurrent is (kind is CheckKind.ADD)
+    broker.appends.forget_concurrent()
+    broker.code = ErrorCode.NONE
+    assert broker.append() is ErrorCode.NONE
+    assert broker.requests == 2

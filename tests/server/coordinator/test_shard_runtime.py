@@ -225,6 +225,26 @@ def test_the_next_leader_repeats_an_effect_whose_result_was_lost() -> None:
     asyncio.run(test())
 
 
+def test_a_shard_that_resigns_while_it_loads_does_nothing() -> None:
+    """KAFKA-16030: its log may have another leader by then."""
+
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        first = runtime_on(host, sender)
+        first.start()
+        first.execute_write(lambda shard, _: shard.send("a"))
+        await turns()
+        again = Sender()
+        second = runtime_on(host, again)
+        second.close()
+        await second.load()
+        await turns()
+        assert not second.is_serving
+        assert (again.sent, second.shard.words) == ([], [])
+
+    asyncio.run(test())
+
+
 def test_a_shard_sees_each_change_of_metadata_while_it_serves() -> None:
     async def test() -> None:
         runtime = runtime_on(new_host(), Sender())
