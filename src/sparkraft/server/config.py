@@ -223,10 +223,6 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
 """Key → values that are accepted, and why others are not: they must not be ignored."""
 
 
-_NOT_WHILE_MIGRATING = ("authorizer.class.name", SECRET_KEY)
-"""Their entries and tokens would not be written to ZooKeeper."""
-
-
 class ConfigError(Exception):
     """An invalid configuration; the text is for its author."""
 
@@ -582,7 +578,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
             raise ConfigError("controller.quorum.auto.join.enable is for controllers only")
 
     def _check_migration(self) -> None:
-        """A migration needs a controller of its own, the ensemble, and no secrets to copy."""
+        """A migration needs a controller of its own, and the ensemble."""
         key = f"{MIGRATION_ENABLE}=true"
         if self.roles != {"controller"}:
             raise ConfigError(f"{key} is for nodes with process.roles=controller only")
@@ -592,12 +588,6 @@ class NodeConfig(Mapping[str, ConfigValue]):
             parse_connect_string(self.text(CONNECT))
         except ValueError as error:
             raise ConfigError(f"zookeeper.connect: {error}") from error
-        for name in _NOT_WHILE_MIGRATING:
-            if self.properties.get(name, "").strip():
-                raise ConfigError(
-                    f"{key}: {name} is not available yet while a cluster is migrated; this node "
-                    "does not start rather than lose changes"
-                )
 
     def _check_listeners(self) -> None:
         names = {address.name for address in self.listeners}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.zookeeper.requests import GetData
 from tests.support.nodes import START_SECONDS, SparkraftNode
 from tests.support.ports import lasting_ports
@@ -18,13 +19,21 @@ CONTROLLER_ID = 3000
 MIGRATING = {"zookeeper.metadata.migration.enable": "true"}
 
 
+_KEYS_OF_A_MIGRATION = (
+    *MIGRATING,
+    "controller.quorum.voters",
+    "controller.listener.names",
+    "listener.security.protocol.map",
+)
+
+
 class OurController(SparkraftNode):
     """A KRaft controller of sparkraft that may migrate a cluster, the only voter of its quorum."""
 
-    def __init__(self, directory: Path, ensemble: str, *, migrates: bool = True) -> None:
-        self.ensemble, self.migrates = ensemble, migrates
+    def __init__(self, directory: Path, ensemble: str, overrides: Mapping[str, str] = {}) -> None:
+        self.ensemble, self.migrates = ensemble, True
         unused, port = lasting_ports(2)
-        super().__init__(directory, ports=(unused, port))
+        super().__init__(directory, ports=(unused, port), overrides=overrides)
 
     def write_properties(self) -> None:
         properties = {
@@ -36,6 +45,7 @@ class OurController(SparkraftNode):
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": str(self.log_dir),
             "auto.leader.rebalance.enable": "false",
+            **self.overrides,
         }
         if self.migrates:
             properties |= {**MIGRATING, "zookeeper.connect": self.ensemble}
@@ -94,9 +104,17 @@ class MigratingBroker(KafkaBroker):
     def leave_zookeeper(self, *, as_ours: bool = False) -> None:
         """Restart in KRaft mode, on the same directory: under Kafka 3.9, or under sparkraft."""
         self._is_ours = as_ours
+        if "authorizer.class.name" in self.overrides:
+            self.overrides["authorizer.class.name"] = STANDARD_AUTHORIZER
         for key in (*MIGRATING, "zookeeper.connect", "zookeeper.session.timeout.ms", "broker.id"):
             self.overrides.pop(key, None)
         self._restart({"process.roles": "broker", "node.id": str(self.broker_id)})
+
+    def return_to_zookeeper(self, *, migrates: bool) -> None:
+        """Restart in ZooKeeper mode, known to the controller or without the keys of a migration."""
+        for key in ("process.roles", "node.id", *(() if migrates else _KEYS_OF_A_MIGRATION)):
+            self.overrides.pop(key, None)
+        self._restart(MIGRATING if migrates else {})
 
     def write_properties(self) -> None:
         super().write_properties()

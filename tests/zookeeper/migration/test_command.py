@@ -44,7 +44,7 @@ def test_it_checks_a_cluster_and_prints_its_records(ensemble, kazoo):
     for path in tree:
         kazoo.create(path, tree.get(path).data, makepath=True)
     good = run(ensemble, kazoo, "check")
-    assert good.returncode == 0, good.stderr
+    assert good.returncode == 0, good.stdout + good.stderr
     assert good.stdout.splitlines()[-1] == (
         "A migration writes 18 records: 1 TopicRecord, 4 ConfigRecord, 3 PartitionRecord, "
         "8 ClientQuotaRecord, 1 UserScramCredentialRecord, 1 ProducerIdsRecord"

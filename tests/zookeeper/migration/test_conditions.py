@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.server.config import ConfigError, NodeConfig
-from sparkraft.zookeeper.migration.conditions import conditions_of, obstacle_of
+from sparkraft.zookeeper.migration.conditions import Enforced, conditions_of, obstacle_of
 from sparkraft.zookeeper.migration.progress import Stage, progress_of
 from tests.zookeeper.migration.trees import SECURED, tree_of
 
@@ -17,19 +16,22 @@ COPIED = (
 )
 
 
-def test_a_cluster_without_access_control_and_tokens_is_ready():
-    tree = tree_of(without=SECURED)
-    assert [each.obstacle for each in conditions_of(tree)] == [None] * 9
-    assert obstacle_of(tree) is None
+def test_a_cluster_is_ready():
+    assert [each.obstacle for each in conditions_of(tree_of())] == [None] * 7
+    assert obstacle_of(tree_of()) is None
 
 
-def test_a_secured_cluster_is_refused():
-    unmet = {each.text: each.obstacle for each in conditions_of(tree_of()) if each.obstacle}
+def test_entries_and_tokens_that_the_controller_cannot_enforce_are_refused():
+    nothing = Enforced(has_authorizer=False, has_tokens=False)
+    unmet = {e.text: e.obstacle for e in conditions_of(tree_of(), nothing) if e.obstacle}
     assert unmet == {
-        "no access control entries": "/kafka-acl/Cluster/kafka-cluster; /kafka-acl/Group/*; "
-        "/kafka-acl/Topic/t1; /kafka-acl-extended/prefixed/Topic/pre-",
-        "no delegation tokens": "0A2pX07CToq_4vbBzIk2cw",
+        "access control entries need authorizer.class.name at the controller": "/kafka-acl/Cluster/"
+        "kafka-cluster; /kafka-acl/Group/*; /kafka-acl/Topic/t1; "
+        "/kafka-acl-extended/prefixed/Topic/pre-",
+        "delegation tokens need delegation.token.secret.key at the controller": "0A2pX07CToq_4vbBz"
+        "Ik2cw",
     }
+    assert obstacle_of(tree_of(without=SECURED), nothing) is None
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,6 @@ def test_a_controller_may_migrate():
     [
         ("zookeeper.connect", "", "needs zookeeper.connect"),
         ("zookeeper.connect", "localhost:x", "zookeeper.connect: "),
-        ("authorizer.class.name", STANDARD_AUTHORIZER, "authorizer.class.name is not available"),
-        ("delegation.token.secret.key", "s", "delegation.token.secret.key is not available"),
     ],
 )
 def test_a_migration_that_is_not_available_is_refused(key, value, reason):

@@ -16,7 +16,7 @@ from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.migration.writes import changes_between
 from sparkraft.zookeeper.requests import Delete
 from tests.zookeeper.controller.cluster import Cluster
-from tests.zookeeper.migration.trees import SECURED, tree_of
+from tests.zookeeper.migration.trees import tree_of
 
 KRAFT_EPOCH = 5
 
@@ -26,7 +26,7 @@ class Migration(Cluster):
 
     def __init__(self) -> None:
         super().__init__()
-        tree = tree_of(without=SECURED)
+        tree = tree_of(without=("/kafka-acl-changes", "/kafka-acl-extended-changes"))
         for path in tree:
             node = tree.get(path)
             assert node is not None
@@ -226,6 +226,53 @@ def test_producer_ids_read_back_as_the_same(migration):
     record = m.ProducerIdsRecord(broker_id=2, broker_epoch=1, next_producer_id=9000)
     assert migration.apply(record) == ["SetData /latest_producer_id_block"]
     assert migration.image_of().next_producer_id == 9000
+
+
+def acl(number: int, *, name: str = "t1", kind: int = 2, pattern: int = 3, operation: int = 3):
+    return m.AccessControlEntryRecord(
+        id=uuid(number), resource_type=kind, resource_name=name, pattern_type=pattern,
+        principal="User:carol", host="*", operation=operation, permission_type=3,
+    )  # fmt: skip
+
+
+def test_entries_of_a_resource_are_written_whole_and_notified(migration):
+    written = migration.apply(
+        acl(1, operation=11), acl(2, kind=5, name="tx-", pattern=4), acl(3, kind=3, name="g")
+    )
+    assert sorted(written) == [
+        "Create /kafka-acl-extended/prefixed/TransactionalId/tx-",
+        "Create /kafka-acl/Group/g",
+        "SetData /kafka-acl/Topic/t1",
+    ]
+    entries = migration.data("/kafka-acl/Topic/t1")["acls"]
+    assert sorted(each["operation"] for each in entries) == ["AlterConfigs", "Read"]
+    assert migration.znodes.get("/kafka-acl-changes").children
+    (notice,) = migration.znodes.get("/kafka-acl-extended-changes").children
+    assert migration.data(f"/kafka-acl-extended-changes/{notice}") == {
+        "version": 1,
+        "resourceType": "TRANSACTIONAL_ID",
+        "name": "tx-",
+        "patternType": "PREFIXED",
+    }
+    names = sorted(migration.znodes.get("/kafka-acl-changes").children)
+    texts = [migration.znodes.get(f"/kafka-acl-changes/{name}").data for name in names]
+    assert sorted(texts) == [b"GROUP:g", b"TOPIC:t1"]
+    assert {*migration.image_of().acls.values()} == {*migration.image.acls.values()}
+    assert migration.apply(m.RemoveAccessControlEntryRecord(id=uuid(3))) == [
+        "Delete /kafka-acl/Group/g"
+    ]
+
+
+def test_delegation_tokens_are_written_and_removed(migration):
+    token = m.DelegationTokenRecord(
+        owner="User:a b", requester="User:admin", renewers=["User:alice"], issue_timestamp=1,
+        max_timestamp=3, expiration_timestamp=2, token_id="new",
+    )  # fmt: skip
+    assert migration.apply(token) == ["Create /delegation_token/tokens/new"]
+    assert migration.data("/delegation_token/tokens/new")["owner"] == "User%3Aa%20b"
+    assert migration.image_of().delegation_tokens["new"] == migration.image.delegation_tokens["new"]
+    removed = m.RemoveDelegationTokenRecord(token_id="0A2pX07CToq_4vbBzIk2cw")
+    assert migration.apply(removed) == ["Delete /delegation_token/tokens/0A2pX07CToq_4vbBzIk2cw"]
 
 
 # ---- who rules

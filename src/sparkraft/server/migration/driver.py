@@ -40,7 +40,7 @@ from sparkraft.zookeeper.controller.steps import PIECE_MAX, ControllerMovedError
 from sparkraft.zookeeper.driver import execute
 from sparkraft.zookeeper.errors import ZooKeeperError
 from sparkraft.zookeeper.migration import propagation, ruling
-from sparkraft.zookeeper.migration.conditions import obstacle_of
+from sparkraft.zookeeper.migration.conditions import Enforced, obstacle_of
 from sparkraft.zookeeper.migration.reading import read_tree
 from sparkraft.zookeeper.migration.records import PENDING_DELETIONS, batches_of
 from sparkraft.zookeeper.migration.state import (
@@ -128,6 +128,7 @@ class MigrationDriver:
         self._changed: set[Uuid] | None = set()
         """Topics that may have changed since; None: all."""
         self._receivers: dict[int, Any] = {}
+        self._enforced = Enforced(config.has_authorizer, config.token_key is not None)
         self._listener = config.inter_broker_listener_name
         self._connect = connect
         self._timeout_ms = config.number("controller.socket.timeout.ms")
@@ -287,7 +288,7 @@ class MigrationDriver:
         if absent is not None:
             return self._wait_for(absent)
         tree = await read_tree(client, on_worked=self._on_worked)
-        obstacle = obstacle_of(tree)
+        obstacle = obstacle_of(tree, self._enforced)
         if obstacle is not None:
             return self._wait_for(obstacle)
         return self._move_to(DriverState.BECOME_CONTROLLER)

@@ -3,9 +3,8 @@
 Kafka waits until each broker of an assignment is registered, and fails in the middle if it cannot
 read a znode. Everything that znodes can show is checked here before the first change.
 
-Conditions of ours, which Kafka does not have: access control entries, delegation tokens and
-encrypted configs are refused, because their changes would not be written back to ZooKeeper while
-brokers still read them there.
+Conditions of ours, which Kafka does not have: encrypted configs are refused, and so are access
+control entries and delegation tokens if the controller could not enforce them.
 """
 
 from collections.abc import Iterator
@@ -13,17 +12,12 @@ from typing import NamedTuple
 
 from sparkraft.metadata.configs.broker import dynamic_definition_of
 from sparkraft.metadata.configs.definition import ConfigType
-from sparkraft.zookeeper.migration.records import (
-    LITERAL_ACLS,
-    PREFIXED_ACLS,
-    TOKENS,
-    batches_of,
-    topics_to_copy,
-)
+from sparkraft.zookeeper.migration.records import batches_of, topics_to_copy
 from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes.brokers import BROKER_IDS
 from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID, CONTROLLER, MIGRATION
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
+from sparkraft.zookeeper.znodes.security import LITERAL_ACLS, PREFIXED_ACLS, TOKENS
 from sparkraft.zookeeper.znodes.topics import CONFIG, TOPICS, Topic
 
 _NAMES_MAX = 5
@@ -49,7 +43,17 @@ class _NoEntropy:
         return 0
 
 
-def conditions_of(tree: ZnodeTree) -> list[Condition]:
+class Enforced(NamedTuple):
+    """Whether the controller enforces what it copies."""
+
+    has_authorizer: bool = True
+    has_tokens: bool = True
+
+
+EVERYTHING = Enforced()
+
+
+def conditions_of(tree: ZnodeTree, enforced: Enforced = EVERYTHING) -> list[Condition]:
     """Every condition that znodes can show, met or not, in the order in which to resolve them."""
     problems = [f"{error.path}: {error.reason}" for error in tree.problems()]
     first = [
@@ -58,21 +62,26 @@ def conditions_of(tree: ZnodeTree) -> list[Condition]:
     ]
     if any(each.obstacle for each in first):
         return first
-    return [
+    found = [
         *first,
         Condition("no KRaft controller has migrated it before", _earlier_migration(tree)),
         Condition("brokers are registered", _no_brokers(tree)),
         Condition("every broker with replicas is registered", _list(_absent_brokers(tree))),
-        Condition("no access control entries", _list(_acls(tree))),
-        Condition("no delegation tokens", _list(tree.children(TOKENS))),
         Condition("no encrypted configs of brokers", _list(_passwords(tree))),
         Condition("every znode can be copied", _uncopied(tree)),
     ]
+    if not enforced.has_authorizer:
+        text = "access control entries need authorizer.class.name at the controller"
+        found.append(Condition(text, _list(_acls(tree))))
+    if not enforced.has_tokens:
+        text = "delegation tokens need delegation.token.secret.key at the controller"
+        found.append(Condition(text, _list(tree.children(TOKENS))))
+    return found
 
 
-def obstacle_of(tree: ZnodeTree) -> str | None:
+def obstacle_of(tree: ZnodeTree, enforced: Enforced = EVERYTHING) -> str | None:
     """The first condition that is not met, as a sentence; None if all are."""
-    unmet = (each for each in conditions_of(tree) if each.obstacle is not None)
+    unmet = (each for each in conditions_of(tree, enforced) if each.obstacle is not None)
     return next((f"not met: {each.text} ({each.obstacle})" for each in unmet), None)
 
 

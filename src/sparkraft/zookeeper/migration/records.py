@@ -34,13 +34,10 @@ from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes.cluster import PRODUCER_IDS
 from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
-from sparkraft.zookeeper.znodes.security import AclEntry
+from sparkraft.zookeeper.znodes.security import LITERAL_ACLS, PREFIXED_ACLS, TOKENS, AclEntry
 from sparkraft.zookeeper.znodes.topics import CONFIG, TOPICS, Assignment, Topic
 
 PENDING_DELETIONS = "/admin/delete_topics"
-TOKENS = "/delegation_token/tokens"
-LITERAL_ACLS = "/kafka-acl"
-PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
 
 _QUOTA_TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
 

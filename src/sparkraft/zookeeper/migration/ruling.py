@@ -25,7 +25,7 @@ from sparkraft.zookeeper.errors import (
     ZooKeeperError,
     error_of,
 )
-from sparkraft.zookeeper.migration.writes import Change, Put, Remove
+from sparkraft.zookeeper.migration.writes import Change, Notice, Put, Remove
 from sparkraft.zookeeper.requests import (
     ANY_VERSION,
     Check,
@@ -36,7 +36,6 @@ from sparkraft.zookeeper.requests import (
     Operation,
     SetData,
 )
-from sparkraft.zookeeper.znodes.changes import encode_config_change
 from sparkraft.zookeeper.znodes.cluster import (
     CONTROLLER,
     MIGRATION,
@@ -48,7 +47,6 @@ from sparkraft.zookeeper.znodes.cluster import (
     encode_migration,
 )
 from sparkraft.zookeeper.znodes.json_form import encode_number
-from sparkraft.zookeeper.znodes.topics import CONFIG
 from sparkraft.zookeeper.znodes.tree import CONTROLLER_EPOCH
 
 NOTHING_COPIED = Migration(
@@ -235,8 +233,8 @@ def _carry_out(rule: Rule, changes: Sequence[Change]) -> Steps[None]:
             yield from _write_piece(rule, piece)
             yield Worked(len(piece))
     for change in changes:
-        if change.entity is not None:
-            yield from _notify(change.entity)
+        if change.notice is not None:
+            yield from _notify(change.notice)
 
 
 def _write_piece(rule: Rule, writes: list[Put | Remove]) -> Steps[None]:
@@ -309,10 +307,12 @@ def _result(result: Any, operation: Operation, checks: int) -> Any:
     return error_of(result.code, operation.path)
 
 
-def _notify(entity: str) -> Steps[None]:
-    """Let brokers in ZooKeeper mode read the configs of an entity again; not guarded."""
-    data = encode_config_change(entity)
-    path = f"{CONFIG}/changes/config_change_"
-    (result,) = yield from store.read([Create(path=path, data=data, sequential=True)])
+def _notify(notice: Notice) -> Steps[None]:
+    """Let brokers in ZooKeeper mode read what has changed; not guarded, as in Kafka."""
+    create = Create(path=notice.path, data=notice.data, sequential=True)
+    (result,) = yield from store.read([create])
+    if isinstance(result, NoNodeError):
+        yield from _create_parents([Put(notice.path, b"")])
+        (result,) = yield from store.read([create])
     if isinstance(result, ZooKeeperError):
         raise result

@@ -3,11 +3,14 @@
     image before, image after → changes, each in stages: parents before children
 
 Rules of Kafka 3.9's KRaftMigrationZkWriter:
-    * Deletions come first, then topics, configs, quotas with SCRAM credentials, producer ids.
+    * Deletions come first, then topics, configs, quotas with SCRAM credentials, producer ids,
+      access control entries, delegation tokens.
     * The controller epoch in a partition's state is that of KRaft.
     * A user's SCRAM credentials and quotas share a znode, which is written whole.
     * A topic or broker without configs has no znode; other entities keep an empty one.
-    * Brokers are notified of changed configs, except of those of a new topic.
+    * The entries of a resource are written whole; without any it has no znode.
+    * Brokers are notified of changed configs, except of those of a new topic, and of changed
+      access control entries; not of delegation tokens.
     * Features, groups, client metrics, log directories and ELRs have no place in ZooKeeper.
 
 Difference: the block of producer ids ends before the next id, so that reading it gives this id
@@ -15,6 +18,7 @@ again. Kafka writes a block that starts there.
 """
 
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -22,14 +26,38 @@ from sparkraft.base.ids import Uuid
 from sparkraft.metadata.configs.definition import java_double
 from sparkraft.metadata.image import ClusterImage, ResourceType, Topic
 from sparkraft.metadata.partition_state import PartitionState
+from sparkraft.security.acls import (
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+)
 from sparkraft.security.quotas import USER, QuotaEntity
 from sparkraft.security.scram import BY_TYPE
+from sparkraft.zookeeper.znodes.changes import encode_config_change
 from sparkraft.zookeeper.znodes.cluster import (
     PRODUCER_IDS,
     ProducerIdBlock,
     encode_producer_ids,
 )
-from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY, is_integral, quota_path
+from sparkraft.zookeeper.znodes.entities import (
+    DEFAULT_ENTITY,
+    is_integral,
+    quota_path,
+    sanitized,
+)
+from sparkraft.zookeeper.znodes.security import (
+    LITERAL_ACLS,
+    PREFIXED_ACLS,
+    TOKENS,
+    AclEntry,
+    ChangedResource,
+    Token,
+    encode_acl,
+    encode_acl_change,
+    encode_token,
+)
 from sparkraft.zookeeper.znodes.topics import (
     CONFIG,
     TOPICS,
@@ -65,6 +93,14 @@ class Remove(NamedTuple):
     path: str
 
 
+class Notice(NamedTuple):
+    """A sequential znode that notifies brokers in ZooKeeper mode of a change."""
+
+    path: str
+    """Without its number."""
+    data: bytes
+
+
 Stage = tuple[Put | Remove, ...]
 
 
@@ -73,8 +109,8 @@ class Change(NamedTuple):
 
     stages: tuple[Stage, ...]
     """Each needs the one before."""
-    entity: str | None = None
-    """Path below /config of the entity that brokers are notified of."""
+    notice: Notice | None = None
+    """Created once all is written."""
     is_removal: bool = False
     """Whether it must be complete before others begin: a topic's name may be used again."""
 
@@ -98,6 +134,8 @@ def changes_between(
     yield from _quotas(before, after)
     if after.next_producer_id not in (before.next_producer_id, -1):
         yield Change((_producer_ids(after.next_producer_id),))
+    yield from _acls(before, after)
+    yield from _tokens(before, after)
 
 
 def _producer_ids(following: int) -> Stage:
@@ -266,7 +304,11 @@ def _configs(before: ClusterImage, after: ClusterImage) -> Iterator[Change | Non
         entity = f"{_RESOURCES[kind]}/{name or DEFAULT_ENTITY}"
         path = f"{CONFIG}/{entity}"
         put = Remove(path) if new is None else Put(path, encode_configs(dict(new)))
-        yield Change(((put,),), entity)
+        yield Change(((put,),), _config_notice(entity))
+
+
+def _config_notice(entity: str) -> Notice:
+    return Notice(f"{CONFIG}/changes/config_change_", encode_config_change(entity))
 
 
 def _comes_or_goes(before: ClusterImage, after: ClusterImage, topic: str) -> bool:
@@ -294,7 +336,7 @@ def _quotas(before: ClusterImage, after: ClusterImage) -> Iterator[Change | None
         if scanned % SCANNED_MAX == 0:
             yield None
         data = encode_configs(_values_of(after, paths[path]))
-        yield Change(((Put(f"{CONFIG}/{path}", data),),), path)
+        yield Change(((Put(f"{CONFIG}/{path}", data),),), _config_notice(path))
 
 
 def _values_of(image: ClusterImage, entity: QuotaEntity) -> dict[str, str]:
@@ -315,3 +357,77 @@ def _values_of(image: ClusterImage, entity: QuotaEntity) -> dict[str, str]:
                     f"iterations={found.iterations}"
                 )
     return values
+
+
+# ---- access control entries and delegation tokens
+
+_Resource = tuple[int, int, str]
+"""Type, kind of pattern, name."""
+
+
+def _acls(before: ClusterImage, after: ClusterImage) -> Iterator[Change | None]:
+    if before.acls is after.acls:
+        return
+    old: dict[_Resource, set[Acl]] = defaultdict(set)
+    new: dict[_Resource, set[Acl]] = defaultdict(set)
+    for entries, found in ((before.acls, old), (after.acls, new)):
+        for scanned, acl in enumerate(entries.values(), 1):
+            found[acl.resource_type, acl.pattern_type, acl.resource_name].add(acl)
+            if scanned % SCANNED_MAX == 0:
+                yield None
+    for resource in sorted({*old, *new}):
+        wanted = new.get(resource, set())
+        if wanted != old.get(resource, set()):
+            yield _changed_acls(resource, wanted)
+
+
+def _changed_acls(resource: _Resource, acls: set[Acl]) -> Change:
+    kind, pattern, name = resource
+    is_literal = pattern == PatternType.LITERAL
+    root = LITERAL_ACLS if is_literal else PREFIXED_ACLS
+    path = f"{root}/{_word(AclResourceType(kind).name)}/{name}"
+    entries = [
+        AclEntry(
+            principal=acl.principal,
+            permission_type=_word(AclPermissionType(acl.permission_type).name),
+            host=acl.host,
+            operation=_word(AclOperation(acl.operation).name),
+        )
+        for acl in sorted(acls)
+    ]
+    changed = ChangedResource(AclResourceType(kind).name, name, PatternType(pattern).name)
+    root = "/kafka-acl-changes" if is_literal else "/kafka-acl-extended-changes"
+    notice = Notice(f"{root}/acl_changes_", encode_acl_change(changed))
+    write = Put(path, encode_acl(entries)) if entries else Remove(path)
+    return Change(((write,),), notice)
+
+
+def _word(constant: str) -> str:
+    """TRANSACTIONAL_ID as `TransactionalId`."""
+    return "".join(part.capitalize() for part in constant.split("_"))
+
+
+def _tokens(before: ClusterImage, after: ClusterImage) -> Iterator[Change]:
+    if before.delegation_tokens is after.delegation_tokens:
+        return
+    for token_id in sorted({*before.delegation_tokens, *after.delegation_tokens}):
+        token = after.delegation_tokens.get(token_id)
+        path = f"{TOKENS}/{token_id}"
+        if token is None:
+            yield Change(((Remove(path),),))
+        elif token != before.delegation_tokens.get(token_id):
+            data = Token(
+                id=token_id,
+                owner=_principal(token.owner),
+                requester=_principal(token.requester),
+                renewers=tuple(map(_principal, token.renewers)),
+                issued=token.issue_timestamp,
+                expires=token.expiration_timestamp,
+                expires_at_most=token.max_timestamp,
+            )
+            yield Change(((Put(path, encode_token(data)),),))
+
+
+def _principal(text: str) -> str:
+    """A principal as the znode has it; Kafka's Sanitizer encodes the colon, too."""
+    return sanitized(text)

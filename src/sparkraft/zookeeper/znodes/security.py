@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 from sparkraft.zookeeper.znodes.json_form import LONG_MAX, Fields, ZnodeError, encode
 
+LITERAL_ACLS = "/kafka-acl"
+PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
+TOKENS = "/delegation_token/tokens"
+
 _TOKEN_VERSION = 3
 
 
