@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 
@@ -15,7 +16,7 @@ class SchemaRegistry:
     """
 
     def __init__(self, login: str = "") -> None:
-        self.schemas: list[dict] = []
+        self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[str] = []
         self.failures = 0
@@ -25,14 +26,14 @@ class SchemaRegistry:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 
-    def register(self, subject: str, schema: dict) -> int:
+    def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Add a version; the id of its schema, the same for an equal one."""
         if schema not in self.schemas:
             self.schemas.append(schema)
@@ -42,7 +43,7 @@ class SchemaRegistry:
             versions.append(number)
         return number
 
-    def answer(self, method: str, path: str, body: dict | None) -> tuple[int, dict]:
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
         """Status and JSON of a request."""
         parts = [unquote(each) for each in urlsplit(path).path.strip("/").split("/")]
         match method, parts:
@@ -60,24 +61,27 @@ class SchemaRegistry:
                 return 200, {"id": self.register(subject, body)}
             case "POST", ["subjects", subject]:
                 if subject in self.subjects and body in self.schemas:
-                    number = self.schemas.index(body) + 1
-                    return 200, self._version(subject, self.subjects[subject].index(number) + 1)
+                    known = self.schemas.index(body) + 1
+                    return 200, self._version(subject, self.subjects[subject].index(known) + 1)
+            case _:
+                pass
         return 404, {"error_code": 40401, "message": "Subject not found"}
 
-    def _version(self, subject: str, version: int) -> dict:
+    def _version(self, subject: str, version: int) -> dict[str, Any]:
         number = self.subjects[subject][version - 1]
         found = self.schemas[number - 1]
         return {"subject": subject, "version": version, "id": number, "guid": str(number), **found}
 
-    def _handler(self):
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
-            def _serve(self, method):
+            def _serve(self, method: str) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
                 registry.requests.append(f"{method} {self.path}")
-                status, found = 200, {}
+                status: int
+                found: dict[str, Any]
                 if registry.failures:
                     registry.failures -= 1
                     status, found = 500, {"error_code": 50001, "message": "Error in the store"}
@@ -92,13 +96,13 @@ class SchemaRegistry:
                 self.end_headers()
                 self.wfile.write(sent)
 
-            def do_GET(self):
+            def do_GET(self) -> None:
                 self._serve("GET")
 
-            def do_POST(self):
+            def do_POST(self) -> None:
                 self._serve("POST")
 
-            def log_message(self, *_):
+            def log_message(self, *_: object) -> None:
                 pass
 
         return Handler
