@@ -1,10 +1,11 @@
-"""kill -9 of the whole Spark application, again and again: each offset is in the table once.
+"""kill -9 of the whole Spark application, again and again: each offset is once in table and topic.
 
 Moments are drawn by seed: some seconds after the start, while Java and Spark come up; or some
 batches later and a bit, while a batch is planned, read, written or committed; or exactly between
 the table's commit and Spark's own commit of the same batch, where a batch is bound to run again.
 """
 
+import json
 import logging
 import os
 import random
@@ -17,6 +18,7 @@ import pytest
 
 from sparkraft.pipeline.iceberg import IcebergSink
 from tests.pipeline.test_fetch_and_produce import fill
+from tests.support.killed_batches import committed_values
 from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.spark]
@@ -44,6 +46,10 @@ sql = "SELECT partition, offset, crc32(value) AS crc FROM source"
 [[sink]]
 kind = "delta"
 path = "table"
+[[sink]]
+kind = "topic"
+topic = "copied-${{kills}}"
+delivery = "exactly_once"
 [[sink]]
 kind = "function"
 function = "hold.py:hold"
@@ -202,12 +208,15 @@ def planned_batches(folder):
         ),
     ],
 )
-def test_every_offset_is_in_the_table_once(application, cluster, moments, seed):
+def test_every_offset_is_in_the_table_and_in_the_topic_once(application, cluster, moments, seed):
     topic = kill_and_finish(application, cluster, moments, seed)
     rows = table_of(application.folder).to_pyarrow_table().select(["partition", "offset"])
     found = sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
     ends = cluster.group_offsets(topic)
-    assert found == sorted((p, o) for (_, p), end in ends.items() for o in range(end))
+    expected = sorted((p, o) for (_, p), end in ends.items() for o in range(end))
+    assert found == expected
+    copies = map(json.loads, committed_values(cluster, topic.replace("killed", "copied"), 4))
+    assert sorted((row["partition"], row["offset"]) for row in copies) == expected
 
 
 @pytest.mark.long  # test_table_kills kills committers without Spark, and stays in ./test
@@ -233,6 +242,8 @@ def kill_and_finish(application, cluster, moments, seed):
     topic = f"killed-{len(plan)}"
     application.command += ["--set", f"kills={len(plan)}"]
     fill(cluster, topic, records, partitions=4)
+    copied, keep = topic.replace("killed", "copied"), {"retention.ms": "-1"}
+    cluster.create_topic(copied, partitions=4, configs=keep)
     replayed = []
     for moment in plan:
         match moment:
