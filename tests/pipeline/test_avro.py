@@ -10,9 +10,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from sparkraft.pipeline.avro_columns import arrow_type
+from sparkraft.pipeline.avro_columns import arrow_type, schema_of
+from sparkraft.pipeline.avro_encode import encode
 from sparkraft.pipeline.avro_schema import AvroSchemaError, parse
 from sparkraft.pipeline.avro_values import decode, plan_of
+from sparkraft.pipeline.spec import SpecError
 from tests.support.avro_cases import Generator, as_column, encoded
 
 
@@ -47,7 +49,19 @@ def check_schemas(seed, count, rows):
         assert not any(reasons)
         assert found.type == arrow_type(parse(json.dumps(schema)))
         assert found.to_pylist() == [as_column(schema, each) for each in values], schema
+        check_encoded(found, schema)
     return count * rows
+
+
+def check_encoded(column, schema):
+    """Check that fastavro and our decoder read the same from what is written of a column."""
+    of = parse(json.dumps(schema))
+    raw = encode(column, of)
+    again, _ = decoded(raw.to_pylist(), plan(schema))
+    assert again.equals(column), schema
+    parsed = fastavro.parse_schema(schema)
+    assert all(read_by_fastavro(each, parsed) for each in raw.to_pylist()[:50])
+    assert encode(column.slice(3, 5), of).equals(raw.slice(3, 5))
 
 
 def test_values_of_generated_schemas_equal_those_of_fastavro():
@@ -252,3 +266,55 @@ def test_long_arrays_and_blocks_with_sizes():
     found, reasons = decoded([raw, *raw_values(schema, [{"a": list(range(5000))}])], plan(schema))
     assert reasons == [None, None]
     assert found.to_pylist() == [{"a": [1, 2, 3, 4, 5]}, {"a": list(range(5000))}]
+
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, None], pa.int64()),
+        "small": pa.array([-1, 2], pa.int16()),
+        "name": ["a", None],
+        "at": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
+        "price": pa.array([Decimal("-1.25"), Decimal("0.00")], pa.decimal128(10, 2)),
+        "nested": [{"x": 1, "y": [1.5, None]}, None],
+        "map": pa.array([[("k", True)], []], pa.map_(pa.string(), pa.bool_())),
+    }
+)
+
+
+def test_a_schema_follows_from_columns():
+    text = schema_of(ROWS.schema, "some-topic-value")
+    (rows,) = ROWS.to_struct_array().chunks
+    raw = encode(rows, parse(text)).to_pylist()
+    schema = fastavro.parse_schema(json.loads(text))
+    assert schema["name"] == "some_topic_value"
+    found = [fastavro.schemaless_reader(io.BytesIO(each), schema, None) for each in raw]
+    expected = rows.to_pylist()
+    expected[0]["map"], expected[1]["map"] = {"k": True}, {}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "message"),
+    [
+        (pa.array([1, None]), "long", "column a is null, and its Avro type is not"),
+        (pa.array(["C"]), {"type": "enum", "name": "e", "symbols": ["A"]}, "is C, which e does not have"),
+        (pa.array([b"abc"]), {"type": "fixed", "name": "f", "size": 2}, "not the 2 bytes"),
+        (pa.array([1 << 40]), "int", "not in range"),
+        (pa.array(["x"]), "int", "which is not Avro's"),
+        (
+            pa.array([1], pa.timestamp("us", "UTC")),
+            {"type": "long", "logicalType": "timestamp-millis"},
+            "column a has microseconds",
+        ),
+    ],
+)
+def test_values_that_the_schema_cannot_have_are_refused(column, kind, message):
+    rows = pa.StructArray.from_arrays([column], names=["a"])
+    with pytest.raises(SpecError, match=message):
+        encode(rows, parse(json.dumps(record(a=kind))))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a-b", pa.int64()), ("a", pa.uint64())])
+def test_columns_without_an_avro_type_are_named(name, kind):
+    with pytest.raises(AvroSchemaError, match=r"cannot be the name|no type for uint64"):
+        schema_of(pa.schema([pa.field(name, kind)]), "t")

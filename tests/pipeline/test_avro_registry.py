@@ -4,7 +4,7 @@ import json
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
 
@@ -14,6 +14,8 @@ from sparkraft.pipeline.cases import failure
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.schema_registry import Registry, RegistryError, schema_by_id
 from sparkraft.pipeline.spec import SpecError
+from tests.pipeline.test_fetch_and_produce import everything, options_for
+from tests.pipeline.test_fetch_and_produce import read as read_topic
 from tests.support.schema_registry import SchemaRegistry
 
 PLACE = {"type": "enum", "name": "Place", "symbols": ["JFK", "EWR"]}
@@ -120,6 +122,14 @@ kind = "delta"
 path = "good"
 """
 
+COPIES = """
+[[sink]]
+kind = "topic"
+topic = "copies"
+keys = ["offset"]
+avro = { registry = "${registry}" }
+"""
+
 
 def records(registry):
     """Values, and the rows or the reasons that they become."""
@@ -139,6 +149,27 @@ def records(registry):
     ]
 
 
+def check_copies(node, cluster, registry, given):
+    """Check that Confluent's deserializer reads what the topic sink has written."""
+    read = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
+    context = SerializationContext("copies", MessageField.VALUE)
+    written = read_topic(cluster, everything(cluster, "copies"), options_for(node))
+    found = {int(each["key"]): each["value"] for each in written}
+    for offset, (value, expected) in enumerate(given):
+        if isinstance(expected, str):
+            assert offset not in found
+        elif value is None:
+            assert found[offset] is None
+        else:
+            row = read(bytes(found[offset]), context)
+            at = row.pop("at").timestamp()
+            assert row == {
+                "partition": 0, "offset": offset, "id": expected[0], "delay": expected[1],
+                "origin": expected[2],
+            }  # fmt: skip
+            assert at == expected[3]
+
+
 def rows_of(path):
     return DeltaTable(str(path)).to_pyarrow_table().to_pylist()
 
@@ -152,7 +183,8 @@ def test_a_pipeline_reads_avro_of_two_schemas(spark, node, cluster, tmp_path, re
         producer.send("flights", b"k", value, partition=0, timestamp_ms=1)
     producer.flush()
     values = {"bootstrap": node.bootstrap, "registry": registry.url}
-    pipeline = spec.parse(FILE, folder=tmp_path, values=values)
+    cluster.create_topic("copies", partitions=1, configs={"retention.ms": "-1"})
+    pipeline = spec.parse(FILE + COPIES, folder=tmp_path, values=values)
     check.before_spark(pipeline)
     query = running._started(pipeline, spark)
     assert query.awaitTermination(300)
@@ -168,6 +200,7 @@ def test_a_pipeline_reads_avro_of_two_schemas(spark, node, cluster, tmp_path, re
         at = row["at"] and row["at"].timestamp()
         assert (row["id"], row["delay"], row["origin"], at) == expected
         assert row["tombstone"] == (value is None)
+    check_copies(node, cluster, registry, given)
     # `pipeline test` reads the same values without a cluster.
     case = spec.Case(name="bare", inputs={"source": []}, expected=[], damaged=0, error=None)
     assert failure(pipeline, case, spark, str) is None

@@ -7,6 +7,8 @@ long together are a long, float and double a double.
 
 from __future__ import annotations
 
+import json
+import re
 from decimal import Decimal
 from typing import Any, Final
 
@@ -107,6 +109,61 @@ def member_of(reader: Union, at: int) -> tuple[int, Type | None]:
     if len(members) == 1:
         return 0, members[0]
     return sum(not is_null(each) for each in reader.branches[:at]), branch
+
+
+def schema_of(columns: pa.Schema, name: str) -> str:
+    """An Avro schema for columns, all of which may be null.
+
+    Raises:
+        AvroSchemaError: Avro has no type for a column, or no such name.
+    """
+    return json.dumps(_record_of(columns, re.sub(r"\W", "_", name)))
+
+
+def _record_of(columns: Any, name: str) -> dict[str, Any]:
+    fields = []
+    for field in columns:
+        if not re.fullmatch(r"[A-Za-z_]\w*", field.name, re.ASCII):
+            raise AvroSchemaError(f"{field.name} cannot be the name of an Avro field")
+        kind = _nullable(field.type, f"{name}_{field.name}")
+        fields.append({"name": field.name, "type": kind, "default": None})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _nullable(kind: pa.DataType, name: str) -> list[Any]:
+    return ["null", _avro_type(kind, name)]
+
+
+def _avro_type(kind: Any, name: str) -> Any:
+    found: Any = _AVRO_TYPES.get(kind)
+    if pa.types.is_struct(kind):
+        found = _record_of(kind, name)
+    elif pa.types.is_map(kind):
+        found = {"type": "map", "values": _nullable(kind.item_type, f"{name}_value")}
+    elif pa.types.is_list(kind):
+        found = {"type": "array", "items": _nullable(kind.value_type, f"{name}_item")}
+    elif pa.types.is_decimal128(kind):
+        digits = {"precision": kind.precision, "scale": kind.scale}
+        found = {"type": "bytes", "logicalType": "decimal", **digits}
+    if found is None:
+        raise AvroSchemaError(f"Avro has no type for {kind}, the type of {name}")
+    return found
+
+
+_AVRO_TYPES: Final[dict[pa.DataType, Any]] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
 
 
 def default_of(of: Type, value: Any) -> Any:

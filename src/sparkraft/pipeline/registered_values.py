@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sparkraft.pipeline.avro_columns import arrow_type
-from sparkraft.pipeline.avro_schema import AvroSchemaError, parse
+from sparkraft.pipeline.avro_columns import arrow_type, schema_of
+from sparkraft.pipeline.avro_encode import encode
+from sparkraft.pipeline.avro_schema import AvroSchemaError, RecordType, name_of, parse
 from sparkraft.pipeline.avro_values import decode, plan_of, scattered
 from sparkraft.pipeline.schema_registry import Registry, schema_by_id
+from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.table_fit import TOMBSTONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
     from sparkraft.pipeline.avro_values import Plan
-    from sparkraft.pipeline.spec import Source
+    from sparkraft.pipeline.spec import AvroValues, Source
 
 VALUE: Final = "v"
 
@@ -129,6 +132,72 @@ class AvroReader:
 
 def _taken(values: Any, rows: Any) -> Any:
     return values.take(pa.array(rows))
+
+
+class AvroWriter:
+    """Encodes rows; tasks get a copy.
+
+    Args:
+        schema: of the rows, without references.
+        head: written before each value.
+    """
+
+    def __init__(self, schema: str, head: bytes) -> None:
+        self._schema = schema
+        self._head = head
+        self._type = parse(schema)
+
+    def __reduce__(self) -> tuple[type[AvroWriter], tuple[str, bytes]]:
+        return AvroWriter, (self._schema, self._head)
+
+    def write(self, rows: Any) -> Any:
+        """A value for each row; null for a null."""
+        if not rows.null_count:
+            return encode(rows, self._type, head=self._head)
+        present = np.flatnonzero(rows.is_valid().to_numpy(zero_copy_only=False))
+        found = encode(_taken(rows, present), self._type, head=self._head)
+        return scattered(len(rows), [(present, found)], pa.binary())
+
+
+def encoded_column(rows: DataFrame, names: Sequence[str], avro: AvroValues) -> Column:
+    """Rows as Avro values; the schema is registered if the file names a registry.
+
+    Args:
+        rows: a batch.
+        names: the columns to write.
+        avro: of the sink.
+
+    Raises:
+        SpecError: the schema does not fit the columns, or the registry does not answer.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    columns = to_arrow_schema(rows.select(*names).schema, timezone="UTC")
+    schema = avro.schema or schema_of(columns, avro.subject or "rows")
+    read = parse(schema)
+    if not isinstance(read, RecordType):
+        raise SpecError(f"the Avro schema of a sink must be a record, not {name_of(read)}")
+    wanted = [each.name for each in read.fields]
+    alone = sorted({*wanted} ^ {*names})
+    if alone:
+        raise SpecError(f"{alone[0]} is a field of the Avro schema or a column, but not both")
+    head = b""
+    if avro.registry:
+        number = Registry(avro.registry).register(avro.subject, schema)
+        head = b"\0" + number.to_bytes(_HEADER_BYTES - 1, "big")
+    writer = AvroWriter(schema, head)
+
+    def avro_row(rows: pa.Array) -> pa.Array:  # type: ignore[type-arg]
+        return writer.write(rows)  # type: ignore[no-any-return]
+
+    make: Any = arrow_udf
+    made: Callable[[Column], Column] = make(avro_row, "binary")
+    row = f.struct(*wanted)
+    if TOMBSTONE in rows.columns and TOMBSTONE not in names:
+        row = f.when(~f.coalesce(f.col(TOMBSTONE), f.lit(False)), row)  # noqa: FBT003
+    return made(row)
 
 
 def reader_of(source: Source, reason: str) -> AvroReader:

@@ -3,6 +3,7 @@
     GET /schemas/ids/ID                     the schema that a value was written with
     GET /subjects/NAME/versions/latest      the schema of a subject
     GET /subjects/NAME/versions/VERSION     a schema that another one refers to
+    POST /subjects/NAME/versions            registers the schema of a sink
 
 A schema never changes, so each process keeps those that it has read.
 """
@@ -21,6 +22,7 @@ _TIMEOUT_SECONDS: Final = 10
 _ATTEMPTS_MAX: Final = 4
 _PAUSE_SECONDS: Final = 0.25
 _ANSWER_BYTES_MAX: Final = 16 << 20
+_MESSAGE_BYTES_MAX: Final = 10_000
 _REFERENCES_MAX: Final = 100
 _MISSING_SECONDS: Final = 30.0
 """An id that the registry does not know is not asked for again in this time."""
@@ -72,6 +74,22 @@ class Registry:
             raise SpecError(f"the registry has no subject {subject}")
         return self._with_references(found, f"subject {subject}", {})
 
+    def register(self, subject: str, schema: str) -> int:
+        """Add a schema to a subject, unless it has an equal one; return its id.
+
+        Raises:
+            RegistryError: the registry refuses it, such as for being incompatible.
+        """
+        path = f"/subjects/{parse.quote(subject, safe='')}/versions"
+        found = self._get(path, json.dumps({"schema": schema}).encode())
+        if found is None:
+            raise RegistryError(f"the schema registry {self._base} does not take {path}")
+        return int(found["id"])
+
+    def ask(self, subject: str) -> None:
+        """Ask something, to see whether the registry answers."""
+        self._get(f"/subjects/{parse.quote(subject, safe='')}/versions/latest")
+
     def _with_references(
         self, found: dict[str, Any], what: str, known: dict[tuple[str, int], tuple[str, ...]]
     ) -> tuple[str, ...]:
@@ -93,9 +111,12 @@ class Registry:
             texts += [text for text in known[key] if text not in texts]
         return (*texts, str(found["schema"]))
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        """The JSON at a path; None if the registry does not have it."""
-        asked = request.Request(self._base + path, headers=self._headers)
+    def _get(self, path: str, body: bytes | None = None) -> dict[str, Any] | None:
+        """The JSON at a path, to which a body is sent if given; None if it does not exist."""
+        headers = self._headers
+        if body is not None:
+            headers = headers | {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        asked = request.Request(self._base + path, body, headers)
         reason = ""
         for attempt in range(_ATTEMPTS_MAX):
             if attempt:
@@ -107,12 +128,20 @@ class Registry:
             except error.HTTPError as refused:
                 if refused.code == _NOT_FOUND:
                     return None
-                reason = f"{refused.code} {refused.reason}"
+                reason = f"{refused.code} {_message(refused)}"
                 if refused.code < _SERVER_ERROR:
                     break
             except (OSError, ValueError) as broken:
                 reason = str(getattr(broken, "reason", broken))
         raise RegistryError(f"the schema registry {self._base} does not answer {path}: {reason}")
+
+
+def _message(refused: error.HTTPError) -> str:
+    """The registry's own message, else HTTP's."""
+    try:
+        return str(json.loads(refused.read(_MESSAGE_BYTES_MAX))["message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return str(refused.reason)
 
 
 def _shown(url: str) -> str:

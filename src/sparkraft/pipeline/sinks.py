@@ -34,6 +34,7 @@ from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.options import sink_options
+from sparkraft.pipeline.registered_values import encoded_column
 from sparkraft.pipeline.table_files import misfit_row
 from sparkraft.pipeline.table_files import write_in_tasks as write_files
 from sparkraft.pipeline.table_fit import TOMBSTONE
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparkraft.pipeline.spec import Pipeline, Sink
+    from sparkraft.pipeline.spec import AvroValues, Pipeline, Sink
     from sparkraft.pipeline.table_files import MisfitRow, Stored
     from sparkraft.pipeline.table_merge import Runner, Work
     from sparkraft.pipeline.table_rewrite import Rewritten
@@ -123,7 +124,7 @@ def _topic(sink: Sink, pipeline: Pipeline) -> BatchSink:
         return _exactly_once(sink, options)
 
     def write(batch: DataFrame, _: int) -> None:
-        records = batch if "value" in batch.columns else as_records(batch, sink.keys)
+        records = _records(batch, sink)
         records.write.format(pipeline.connector).options(**options).mode("append").save()
 
     return write
@@ -141,7 +142,7 @@ def _exactly_once(sink: Sink, given: dict[str, str]) -> BatchSink:
         ticket = committer.open()
         if ticket.has(name):
             return
-        records = batch if "value" in batch.columns else as_records(batch, sink.keys)
+        records = _records(batch, sink)
         try:
             committer.commit(ticket, name, write_in_tasks(records, options, ticket, name))
         except BaseException:
@@ -155,8 +156,15 @@ def _exactly_once(sink: Sink, given: dict[str, str]) -> BatchSink:
     return write
 
 
-def as_records(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows as JSON objects, nulls written out; keyed by the key columns, joined by `|`.
+def _records(batch: DataFrame, sink: Sink) -> DataFrame:
+    """The rows themselves if they have a column `value`, else encoded ones."""
+    if sink.avro is None and "value" in batch.columns:
+        return batch
+    return as_records(batch, sink.keys, sink.avro)
+
+
+def as_records(rows: DataFrame, keys: Sequence[str], avro: AvroValues | None = None) -> DataFrame:
+    """Rows as JSON objects, nulls written out, or Avro; keyed by the key columns, joined by `|`.
 
     With keys, a row whose boolean column `tombstone` is true becomes a tombstone.
     """
@@ -164,7 +172,10 @@ def as_records(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     deletes = bool(keys) and (TOMBSTONE, "boolean") in rows.dtypes
     stored = [each for each in rows.columns if not (deletes and each == TOMBSTONE)]
-    value = f.to_json(f.struct(*stored), {"ignoreNullFields": "false"})
+    if avro:
+        value = encoded_column(rows, stored, avro)
+    else:
+        value = f.to_json(f.struct(*stored), {"ignoreNullFields": "false"})
     if not keys:
         return rows.select(value.alias("value"))
     if deletes:

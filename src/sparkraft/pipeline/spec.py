@@ -55,6 +55,7 @@
     kind = "topic"
     topic = "delays"
     delivery = "exactly_once"             # in transactions; at_least_once (default)
+    avro = { registry = "http://localhost:8081" }  # optional: Avro values, else JSON
 
     [[test]]                              # optional, for `pipeline test`
     name = "flights are counted by origin"
@@ -101,12 +102,13 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroValues:
-    """How to read Avro values.
+    """How to read or write Avro values.
 
     Args:
         registry: the URL of a schema registry, whose framing values have; empty if they are bare.
-        subject: the schema of the columns is its last version, if `schema` is empty.
-        schema: of the columns, as JSON.
+        subject: of a source: the schema of the columns is its last version, if `schema` is empty.
+            Of a sink: the schema is registered there.
+        schema: of the columns, as JSON. Empty in a sink: one that follows from the columns.
     """
 
     registry: str
@@ -179,6 +181,7 @@ class Sink:
     on_error: str = "stop"
     rows: int = 20
     options: Mapping[str, str] = field(default_factory=dict)
+    avro: AvroValues | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +257,7 @@ _TABLE_FIELDS: Final = frozenset(
     {"keys", "order_by", "partition_by", "compact_at", "schema_changes", "on_error"}
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "topic": frozenset({"topic", "keys", "options", "delivery"}),
+    "topic": frozenset({"topic", "keys", "options", "delivery", "avro"}),
     "delta": _TABLE_FIELDS | {"path"},
     "iceberg": _TABLE_FIELDS | {"path", "table", "options"},
     "parquet": frozenset({"path", "partition_by"}),
@@ -378,7 +381,7 @@ def _source(name: str, given: dict[str, Any], folder: Path) -> Source:
         _only(avro_part, {"registry", "subject", "schema", "on_error"}, "[source.avro]")
     return Source(
         name=name,
-        avro=None if avro_part is None else _avro(avro_part, given, folder),
+        avro=None if avro_part is None else _source_avro(avro_part, given, folder),
         json_schema=None if json_part is None else _text(json_part, "schema", "[source.json]"),
         on_error=_one_of(json_part or avro_part or {}, "on_error", _ON_ERROR, "stop"),
         watermark=_watermark(watermark),
@@ -387,21 +390,34 @@ def _source(name: str, given: dict[str, Any], folder: Path) -> Source:
     )
 
 
-def _avro(given: Mapping[str, Any], source: Mapping[str, Any], folder: Path) -> AvroValues:
+def _source_avro(given: Mapping[str, Any], source: Mapping[str, Any], folder: Path) -> AvroValues:
+    topic = str(source.get("subscribe", ""))
+    found = _avro(given, topic, "[source.avro]", folder)
+    if found.registry and not found.schema and not found.subject:
+        raise SpecError("[source.avro] needs subject or schema, unless one topic is read")
+    return found
+
+
+def _avro(given: Mapping[str, Any], topic: str, where: str, folder: Path) -> AvroValues:
     registry, subject, schema = (str(given.get(k, "")) for k in ("registry", "subject", "schema"))
     if not registry and not schema:
-        raise SpecError("[source.avro] needs registry, or schema if values have no framing")
-    topic = str(source.get("subscribe", ""))
-    if registry and not schema and not subject:
-        if not topic or "," in topic:
-            raise SpecError("[source.avro] needs subject or schema, unless one topic is read")
-        subject = f"{topic}-value"
+        raise SpecError(f"{where} needs registry, or schema if values have no framing")
+    if topic and "," not in topic:
+        subject = subject or f"{topic}-value"
     if schema and not schema.lstrip().startswith(("{", "[", '"')):
         try:
             schema = (folder / schema).read_text()
         except OSError as error:
-            raise SpecError(f"[source.avro] schema {schema}: {error.strerror}") from None
+            raise SpecError(f"{where} schema {schema}: {error.strerror}") from None
     return AvroValues(registry=registry, subject=subject, schema=schema)
+
+
+def _sink_avro(given: Mapping[str, Any], where: str, folder: Path) -> AvroValues | None:
+    if "avro" not in given:
+        return None
+    avro, where = _table(given, "avro"), f"avro of {where}"
+    _only(avro, {"registry", "subject", "schema"}, where)
+    return _avro(avro, str(given.get("topic", "")), where, folder)
 
 
 def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
@@ -501,6 +517,7 @@ def _destination(
         on_error=_one_of(given, "on_error", _ON_ERROR, "stop"),
         rows=int(given.get("rows", 20)),
         options=_strings(given.get("options", {})),
+        avro=_sink_avro(given, where, folder),
     )
 
 
