@@ -297,7 +297,11 @@ def test_a_schema_follows_from_columns():
     ("column", "kind", "message"),
     [
         (pa.array([1, None]), "long", "column a is null, and its Avro type is not"),
-        (pa.array(["C"]), {"type": "enum", "name": "e", "symbols": ["A"]}, "is C, which e does not have"),
+        (
+            pa.array(["C"]),
+            {"type": "enum", "name": "e", "symbols": ["A"]},
+            "e does not have",
+        ),
         (pa.array([b"abc"]), {"type": "fixed", "name": "f", "size": 2}, "not the 2 bytes"),
         (pa.array([1 << 40]), "int", "not in range"),
         (pa.array(["x"]), "int", "which is not Avro's"),

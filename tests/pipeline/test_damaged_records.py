@@ -2,12 +2,13 @@
 
 import logging
 import time
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from sparkraft.pipeline import encode, progress, spec
+from sparkraft.pipeline import encode, json_values, progress, query, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.produce import Producer
 from tests.pipeline.test_fetch_and_produce import everything, options_for
@@ -141,3 +142,31 @@ def test_dead_letters_are_not_lost_if_the_table_has_their_batch(spark, node, clu
     assert running._started(pipeline, spark).awaitTermination(600)
     assert sorted(dead_in_table(tmp_path / "dead")) == first
     assert DeltaTable(str(tmp_path / "good")).to_pyarrow_table().num_rows == 297
+
+
+FRAME = b"\0\0\0\0\7"
+
+
+def test_framed_values_are_read_without_their_frame(spark, tmp_path):
+    text = FILE.replace("TOPIC", "t").replace("DEAD", 'kind = "delta"\npath = "dead"')
+    text = text.replace("[source.json]", '[source.json]\nframing = "confluent"')
+    (source,) = spec.parse(text, folder=tmp_path, values={"bootstrap": "h:1"}).sources
+    values = [FRAME + b'{"id":1}', None, b'{"id":2}', FRAME[:4], FRAME + b'{"id":"x"}', FRAME]
+    rows = [(b"k", each, "t", 0, at, datetime(2026, 1, 1)) for at, each in enumerate(values)]  # noqa: DTZ001
+    names = (
+        "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP"
+    )
+    records = spark.createDataFrame(rows, names)
+    found = query.decoded(source, records).collect()
+    assert [(row.offset, row.value and row.value.id, row.tombstone) for row in found] == [
+        (0, 1, False),
+        (1, None, True),
+    ]
+    letters = json_values.damaged_records(records, source)
+    assert [(each.offset, each.value) for each in letters] == list(enumerate(values))[2:]
+    assert [each.error for each in letters] == [
+        "the value does not begin with the id of a schema",
+        "the value does not begin with the id of a schema",
+        "a field of the value does not fit the schema",
+        "the value is not one JSON object: Expecting value: line 1 column 1 (char 0)",
+    ]

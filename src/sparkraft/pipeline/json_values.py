@@ -10,6 +10,10 @@ whose row is the record's key. An event with another `op`, or without its row, i
 
 Avro values are decoded by `registered_values`, which also finds the damaged ones.
 
+With `framing = "confluent"`, a value begins with a zero byte and the four bytes of a schema's id,
+as Confluent's JSON Schema serializers write it. The registry is not asked: the file has the
+columns.
+
 Damaged records are counted, and collected as dead letters, by an observed metric: Spark merges no
 projection or filter of the query past it. So each value is parsed once, and nothing that the
 query filters out hides a damaged record.
@@ -51,6 +55,10 @@ _VALUE: Final = "__sparkraft_value"
 _CORRUPT: Final = "_corrupt_record"
 _KEY_DAMAGED: Final = "the value is null, and the key is not the JSON object of a row"
 _DELETES: Final = "deletes"
+_VALUE_BYTES_MAX: Final = (1 << 31) - 1
+_FRAME: Final = "frame"
+_FRAME_BYTES: Final = 5
+_NOT_FRAMED: Final = "the value does not begin with the id of a schema"
 _REASON: Final = "reason"
 """Of a damaged Avro value; that of others is found later."""
 
@@ -134,7 +142,7 @@ def _decoded(text: str | None) -> bytes | None:
 def _as_letter(read: Mapping[str, Any], key: bytes | None, value: bytes | None) -> DeadLetter:
     why = read.get(_REASON)
     if why is None:
-        why = _KEY_DAMAGED if value is None else why_damaged(value)
+        why = _KEY_DAMAGED if value is None else why_damaged(value, framed=_FRAME in read)
     return DeadLetter(
         read["topic"],
         read["partition"],
@@ -146,8 +154,12 @@ def _as_letter(read: Mapping[str, Any], key: bytes | None, value: bytes | None) 
     )
 
 
-def why_damaged(value: bytes) -> str:
+def why_damaged(value: bytes, *, framed: bool = False) -> str:
     """A sentence about a value that is damaged."""
+    if framed:
+        if len(value) < _FRAME_BYTES or value[0]:
+            return _NOT_FRAMED
+        value = value[_FRAME_BYTES:]
     try:
         read = json.loads(value.decode())
     except UnicodeDecodeError as error:
@@ -185,7 +197,8 @@ def _parsed(records: DataFrame, source: Source, *, keeps_record: bool) -> DataFr
         parsed = decoded_column(f.col("value"), reader_of(source, _CORRUPT))
     else:
         row = value_type(source.json_schema or "")
-        parsed = _row_of_event(row) if source.is_envelope else _parsed_value("value", row)
+        bytes_ = _unframed() if source.is_framed else f.col("value")
+        parsed = _row_of_event(row) if source.is_envelope else _parsed_value(bytes_, row)
     return records.select(
         key.cast("string").alias("key"),
         *others,
@@ -202,8 +215,8 @@ def _row_of_event(row: StructType) -> Column:
     from pyspark.sql.types import StringType, StructType
 
     event = StructType().add("before", row).add("after", row).add("op", StringType())
-    value = _parsed_value("value", StructType([*event.fields]).add("payload", event))
-    key = _parsed_value("key", StructType([*row.fields]).add("payload", row))
+    value = _parsed_value(f.col("value"), StructType([*event.fields]).add("payload", event))
+    key = _parsed_value(f.col("key"), StructType([*row.fields]).add("payload", row))
     named = f.struct(*(key["v"][name].alias(name) for name in row.names))
 
     def part(name: str) -> Column:
@@ -224,7 +237,17 @@ def _row_of_event(row: StructType) -> Column:
     )
 
 
-def _parsed_value(column: str, kind: StructType) -> Column:
+def _unframed() -> Column:
+    """The value without its frame; no UTF-8, and so damaged, if it has none."""
+    from pyspark.sql import functions as f
+
+    value = f.col("value")
+    is_framed = (f.length(value) >= _FRAME_BYTES) & (f.substring(value, 1, 1) == f.lit(b"\0"))
+    rest = f.substring(value, _FRAME_BYTES + 1, _VALUE_BYTES_MAX)
+    return f.when(is_framed, rest).when(value.isNotNull(), f.lit(b"\xff"))
+
+
+def _parsed_value(value: Column, kind: StructType) -> Column:
     """The value inside an object of one field, so that anything after it is an error.
 
     Null for a tombstone and for bytes that are not UTF-8.
@@ -233,7 +256,7 @@ def _parsed_value(column: str, kind: StructType) -> Column:
     from pyspark.sql.types import StringType, StructType
 
     whole = StructType().add("v", kind).add(_CORRUPT, StringType())
-    text = f.col(column).cast("string")
+    text = value.cast("string")
     text = f.concat(f.lit('{"v":'), f.when(f.is_valid_utf8(text), text), f.lit("}"))
     # With options Spark reads all fields, also if the query needs only some of them.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -252,8 +275,12 @@ def _letter(source: Source) -> Column:
 
     timestamp = f.unix_millis("timestamp").alias("timestamp")
     record = f.col(_KEY).alias("key"), f.col(_VALUE).alias("value")
-    reason = [f.col(f"{_PARSED}.{_CORRUPT}").alias(_REASON)] if source.avro else []
-    return f.struct("topic", "partition", "offset", timestamp, *record, *reason)
+    more = []
+    if source.avro:
+        more = [f.col(f"{_PARSED}.{_CORRUPT}").alias(_REASON)]
+    elif source.is_framed:
+        more = [f.lit(_FRAME_BYTES).alias(_FRAME)]
+    return f.struct("topic", "partition", "offset", timestamp, *record, *more)
 
 
 def _complaint(source: Source) -> Column:

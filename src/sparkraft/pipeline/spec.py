@@ -18,6 +18,7 @@
     [source.json]                         # optional: value becomes a struct
     schema = "origin STRING, scheduled TIMESTAMP, delay DOUBLE"
     envelope = "debezium"                 # optional: values are change events of rows
+    framing = "confluent"                 # or: they begin with the id of a registry's schema
     on_error = "stop"                     # at a value that does not fit: stop (default), drop,
                                           # dead_letter
 
@@ -125,6 +126,7 @@ class Source:
         json_schema: of JSON values, as DDL; None if they are not JSON.
         avro: None if values are not Avro. If they are neither, they stay bytes.
         is_envelope: whether values are Debezium's change events of rows with the schema.
+        is_framed: whether JSON values begin with the id of a registry's schema.
         on_error: the action for values that do not fit: stop, dead_letter or drop.
     """
 
@@ -134,6 +136,7 @@ class Source:
     on_error: str
     watermark: Watermark | None
     is_envelope: bool = False
+    is_framed: bool = False
     avro: AvroValues | None = None
 
     @property
@@ -276,6 +279,7 @@ _DEAD_LETTER_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "delta": frozenset({"path"}),
 }
 _ENVELOPES: Final = ("none", "debezium")
+_FRAMINGS: Final = ("none", "confluent")
 _ON_ERROR: Final = ("stop", "dead_letter", "drop")
 _OUTPUT_MODES: Final = ("append", "update", "complete")
 _SCHEMA_CHANGES: Final = ("fail", "add", "ignore")
@@ -374,7 +378,7 @@ def _source(name: str, given: dict[str, Any], folder: Path) -> Source:
     avro_part = given.pop("avro", None)
     watermark = given.pop("watermark", None)
     if json_part is not None:
-        _only(json_part, {"schema", "on_error", "envelope"}, "[source.json]")
+        _only(json_part, {"schema", "on_error", "envelope", "framing"}, "[source.json]")
     if avro_part is not None:
         if json_part is not None:
             raise SpecError("[source.json] and [source.avro]: values are of one format")
@@ -386,8 +390,16 @@ def _source(name: str, given: dict[str, Any], folder: Path) -> Source:
         on_error=_one_of(json_part or avro_part or {}, "on_error", _ON_ERROR, "stop"),
         watermark=_watermark(watermark),
         is_envelope=_one_of(json_part or {}, "envelope", _ENVELOPES, "none") == "debezium",
+        is_framed=_is_framed(json_part or {}),
         options=_strings(given),
     )
+
+
+def _is_framed(json_part: Mapping[str, Any]) -> bool:
+    framing = _one_of(json_part, "framing", _FRAMINGS, "none")
+    if framing != "none" and json_part.get("envelope", "none") != "none":
+        raise SpecError("[source.json]: framing and envelope cannot be combined")
+    return framing == "confluent"
 
 
 def _source_avro(given: Mapping[str, Any], source: Mapping[str, Any], folder: Path) -> AvroValues:
