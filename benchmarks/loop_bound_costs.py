@@ -16,13 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.controller import decision
-from sparkraft.coordinator import steps
-from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.group.consumer_regex import matching
-from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.records import decode_record as decode_group_record
-from sparkraft.coordinator.group.records import decode_record_in_steps, encode_record_in_steps
-from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Instant
 from sparkraft.coordinator.transaction import shard as transaction_shard
 from sparkraft.coordinator.transaction.config import TransactionConfig
@@ -58,7 +52,6 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartitions,
 )
-from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from sparkraft.records.compression import Codec, compress, decompress
 from sparkraft.records.record import BatchBuilder, decode_records
@@ -84,9 +77,6 @@ from sparkraft.zookeeper.controller.values import (
 )
 
 _TIMES = 7
-TOPICS = 10_000
-"""Of a member that subscribes to very many."""
-
 Costs = dict[str, float]
 
 
@@ -291,55 +281,6 @@ def leave_partitions() -> Costs:
 
 
 # ---- coordinators
-
-
-def match_topics() -> Costs:
-    """The names of one piece, and the longest piece of a whole join."""
-    count = steps.PIECE_UNITS
-    names = [f"topic-of-some-length-{index}" for index in range(count)]
-    return {
-        f"match {count:,} names": spent(lambda: matching(".*(length|long)-[0-9]+", names)),
-        f"longest piece of a join with {TOPICS:,} topics": min(longest_of_join() for _ in range(3)),
-    }
-
-
-def longest_of_join() -> float:
-    """CPU ms of the longest piece in which a heartbeat is decided, encoded and replayed."""
-    image = EMPTY_IMAGE
-    names = [f"topic-{index:05d}" for index in range(TOPICS)]
-    for index, name in enumerate(names):
-        topic_id = Uuid(index.to_bytes(16, "big"))
-        image = apply(image, TopicRecord(name=name, topic_id=topic_id))
-        image = apply(image, PartitionRecord(topic_id=topic_id, replicas=[1], isr=[1], leader=1))
-    shard = GroupShard(GroupConfig(), SystemEntropy())
-    now = Instant(Millis(0), Millis(0))
-    shard.loaded(image, now)
-    request = ConsumerGroupHeartbeatRequest(
-        group_id="g", member_id="m", rebalance_timeout_ms=1, topic_partitions=[],
-        subscribed_topic_names=names,
-    )  # fmt: skip
-    times: list[float] = []
-
-    def run(work: Any) -> Any:
-        while True:
-            begun = time.thread_time()
-            try:
-                next(work)
-            except StopIteration as end:
-                return end.value
-            finally:
-                times.append((time.thread_time() - begun) * 1000)
-
-    peer = Peer(client_id="", client_host="", version=1)
-    gc.collect()
-    gc.disable()  # a node collects in small steps (`garbage`)
-    decided = run(shard.handle_consumer_heartbeat(request, peer, lambda _: True, now))
-    for record in decided.records:
-        key, value = run(encode_record_in_steps(record))
-        decoded = run(decode_record_in_steps(key, value))
-        run(shard.replay_in_steps(Offset(0), decoded))
-    gc.enable()
-    return max(times)
 
 
 def decode_value() -> Costs:
@@ -550,7 +491,6 @@ COSTS: dict[str, Callable[[], Costs]] = {
     ),
     "controller.decision.RECORDS_MAX": lambda: apply_records(decision.RECORDS_MAX),
     "server.coordinator.shard_runtime.WHOLE_VALUE_BYTES_MAX": decode_value,
-    "coordinator.steps.PIECE_UNITS": match_topics,
     "coordinator.transaction.shard.IDS_PER_STEP": examine_ids,
     "coordinator.transaction.shard.EXPIRED_PER_STEP": expire_ids,
     "server.garbage.YOUNG_OBJECTS_MAX": collect_young,

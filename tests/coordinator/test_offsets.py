@@ -12,6 +12,7 @@ from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.describe import ListFilter
 from sparkraft.coordinator.group.records import GroupRecord, decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
+from sparkraft.coordinator.steps import complete
 from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -67,14 +68,14 @@ def test_a_pending_transactional_offset_is_invisible_until_its_marker() -> None:
     shard.replay(Offset(1), commit_record(9), 77)
     assert fetched(shard) == (5, ErrorCode.NONE)
     assert fetched(shard, require_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    shard.replay_end_of_transaction(77, committed=True)
+    complete(shard.replay_end_of_transaction(77, committed=True))
     assert fetched(shard, require_stable=True) == (9, ErrorCode.NONE)
 
 
 def test_an_aborted_offset_never_shows() -> None:
     shard = World().shard
     shard.replay(Offset(0), commit_record(9), 77)
-    shard.replay_end_of_transaction(77, committed=False)
+    complete(shard.replay_end_of_transaction(77, committed=False))
     assert fetched(shard, require_stable=True) == (-1, ErrorCode.NONE)
 
 
@@ -82,7 +83,7 @@ def test_of_a_commit_and_a_transactional_one_the_later_in_the_log_wins() -> None
     shard = World().shard
     shard.replay(Offset(0), commit_record(9), 77)
     shard.replay(Offset(1), commit_record(5))
-    shard.replay_end_of_transaction(77, committed=True)
+    complete(shard.replay_end_of_transaction(77, committed=True))
     assert fetched(shard) == (5, ErrorCode.NONE)
 
 
@@ -90,7 +91,7 @@ def test_a_tombstone_removes_what_is_pending_too() -> None:
     shard = World().shard
     shard.replay(Offset(0), commit_record(9), 77)
     shard.replay(Offset(1), replace(commit_record(9), value=None))
-    shard.replay_end_of_transaction(77, committed=True)
+    complete(shard.replay_end_of_transaction(77, committed=True))
     assert fetched(shard) == (-1, ErrorCode.NONE)
 
 

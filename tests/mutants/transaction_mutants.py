@@ -9,6 +9,7 @@ from typing import Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group.offsets import OffsetStore
+from sparkraft.coordinator.steps import Steps
 from sparkraft.coordinator.transaction import completion, producer_ids, records
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.shard import TransactionShard
@@ -239,8 +240,8 @@ def _offsets_count_at_once() -> Patches:
 def _aborted_offsets_count() -> Patches:
     original = OffsetStore.replay_end_of_transaction
 
-    def end(self: OffsetStore, producer_id: int, *, committed: bool) -> None:
+    def end(self: OffsetStore, producer_id: int, *, committed: bool) -> Steps[None]:
         del committed
-        original(self, producer_id, committed=True)
+        return original(self, producer_id, committed=True)
 
     return [(OffsetStore, "replay_end_of_transaction", end)]

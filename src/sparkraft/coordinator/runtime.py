@@ -23,12 +23,11 @@ Boundary: no clock, no socket, no log. `sparkraft.server.coordinator` implements
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
-from sparkraft.coordinator.steps import Deciding, Steps
+from sparkraft.coordinator.steps import Deciding, Steps, complete, pieces
 from sparkraft.metadata.image import ClusterImage
 
 R = TypeVar("R")
@@ -111,6 +110,20 @@ class Decision(Generic[R_co, T_co]):
         )
 
 
+class TopicChanges(NamedTuple):
+    """Topics that differ between two images.
+
+    Attributes:
+        names: of those that may differ; of all if any may.
+        deleted: names of those whose ids exist in the earlier image only.
+        has_new: whether an id exists in the later image only.
+    """
+
+    names: frozenset[str]
+    deleted: frozenset[str]
+    has_new: bool
+
+
 class MetadataDelta:
     """A change of the cluster image, shared by all shards of a broker."""
 
@@ -127,17 +140,35 @@ class MetadataDelta:
         self.before = before
         self.image = image
         self.changed = changed
+        self._topics: TopicChanges | None = None
 
-    @cached_property
+    @property
     def deleted_topics(self) -> frozenset[str]:
         """Names of topics whose ids exist in `before` only."""
-        ids = self.before.topics_by_id if self.changed is None else self.changed
-        return frozenset(
-            topic.name
-            for topic_id in ids
-            if topic_id not in self.image.topics_by_id
-            and (topic := self.before.topics_by_id.get(topic_id)) is not None
-        )
+        return complete(self.topics()).deleted
+
+    def topics(self) -> Steps[TopicChanges]:
+        """The changes of topics, found once for all shards."""
+        if self._topics is None:
+            self._topics = yield from self._find_topics()
+        return self._topics
+
+    def _find_topics(self) -> Steps[TopicChanges]:
+        before, after = self.before.topics_by_id, self.image.topics_by_id
+        names: set[str] = set()
+        deleted: set[str] = set()
+        has_new = False
+        sources = (before, after) if self.changed is None else (self.changed,)
+        for ids in sources:
+            for piece in pieces(ids):
+                for topic_id in piece:
+                    was, now = before.get(topic_id), after.get(topic_id)
+                    names.update(topic.name for topic in (was, now) if topic is not None)
+                    if now is None and was is not None:
+                        deleted.add(was.name)
+                    has_new |= was is None and now is not None
+                yield len(piece) >> 1
+        return TopicChanges(frozenset(names), frozenset(deleted), has_new)
 
 
 class CoordinatorShard(Protocol[R]):
@@ -153,8 +184,8 @@ class CoordinatorShard(Protocol[R]):
     ) -> Steps[None]:
         """The same in pieces, for a record that is long or one of many."""
 
-    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply a transaction marker."""
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> Steps[None]:
+        """Apply a transaction marker, in pieces: a transaction may have any number of records."""
 
     def loaded(self, image: ClusterImage, now: Instant) -> Decision[R, None]:
         """Start serving: the whole log has been replayed. Schedules sessions and other timers."""

@@ -70,16 +70,21 @@ class FakeBroker:
             self.host.leader_epoch = epoch
         self.groups.on_leadership(GROUP_METADATA_TOPIC, 0, epoch)
 
+    def steps(self, key: ApiKey, request: Any) -> Any:
+        """The work of a handler in the newest version, which must come in steps."""
+        api = load_api(key, controller_listener=False)
+        assert api is not None
+        answer = api.handle(self, _context(key, API_INFO[key].max_version), request)
+        assert isinstance(answer, GeneratorType)
+        return answer
+
     def ask(self, key: ApiKey, request: Any, version: int | None = None) -> Any:
         """The response of the handler, or an awaitable of it; errors become responses too."""
         api = load_api(key, controller_listener=False)
         assert api is not None
         used = API_INFO[key].max_version if version is None else version
-        context = RequestContext(
-            key, used, 1, "client", session=client_session(), connection=None, received_ms=0,
-        )  # fmt: skip
         try:
-            answer = api.handle(self, context, request)
+            answer = api.handle(self, _context(key, used), request)
             if isinstance(answer, GeneratorType):
                 answer = SlicedWork(answer, LoopBudget(SystemClock())).start()
             if isinstance(answer, Awaitable):
@@ -87,6 +92,12 @@ class FakeBroker:
             return _decoded(answer, key, used)
         except KafkaError as error:
             return api.refuse(API_INFO[key].response_class(), request, used, error)
+
+
+def _context(key: ApiKey, version: int) -> RequestContext:
+    return RequestContext(
+        key, version, 1, "client", session=client_session(), connection=None, received_ms=0,
+    )  # fmt: skip
 
 
 def _decoded(answer: Any, key: ApiKey, version: int) -> Any:

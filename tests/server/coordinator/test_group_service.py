@@ -621,9 +621,13 @@ def test_a_marker_publishes_or_drops_pending_offsets_once_it_is_durable(committe
         marker = end_transaction_batch(
             EndTransaction(kind, 1), producer_id=40, producer_epoch=0, timestamp=4
         )
-        ending = asyncio.ensure_future(
-            broker.groups.end_transaction(0, marker, 40, committed=committed)
-        )
+
+        async def end() -> None:
+            await broker.groups.end_transaction(
+                0, marker, 40, committed=committed, check=lambda: None
+            )
+
+        ending = asyncio.ensure_future(end())
         await asyncio.sleep(0)
         assert not ending.done()
         host.sync()
@@ -631,7 +635,7 @@ def test_a_marker_publishes_or_drops_pending_offsets_once_it_is_durable(committe
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == (7 if committed else 5)
         broker.lead(None)
         with pytest.raises(KafkaError) as caught:
-            await broker.groups.end_transaction(0, marker, 40, committed=committed)
+            await end()
         assert caught.value.code is ErrorCode.NOT_COORDINATOR
 
     run(test)

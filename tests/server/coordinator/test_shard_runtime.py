@@ -1,7 +1,7 @@
 """The runtime with a shard of its own kind: effects, their results, errors and lost leadership."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +20,15 @@ from sparkraft.coordinator.runtime import (
 )
 from sparkraft.coordinator.steps import Steps
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.server.coordinator.shard_runtime import SPLIT_BYTES, ShardRuntime, ShardSpec
 from tests.server.coordinator.fake_host import FakeHost
 
 NOTHING: Decision[str, None] = Decision(response=None)
+
+MARKER = end_transaction_batch(
+    EndTransaction(ControlType.COMMIT, 0), producer_id=1, producer_epoch=0, timestamp=0
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,9 @@ class WordShard:
         self.replay(offset, record, producer_id)
         yield 1
 
-    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> Steps[None]:
         self.words.append(f"end of {producer_id}")
+        yield 1
 
     def loaded(self, image: Any, now: Instant) -> Decision[str, None]:
         unsent = [word for word in self.words if f"sent {word}" not in self.words]
@@ -254,6 +260,73 @@ def test_a_shard_sees_each_change_of_metadata_while_it_serves() -> None:
         runtime.start()
         runtime.on_image(delta)
         assert runtime.shard.events == [frozenset()]
+
+    asyncio.run(test())
+
+
+def test_a_marker_that_takes_long_holds_back_what_comes_after_it() -> None:
+    async def test() -> None:
+        host = new_host()
+        host.units_max = 1
+        runtime = runtime_on(host, Sender())
+        runtime.start()
+        host.sync_by_hand = True
+
+        async def end(producer_id: int, check: Callable[[], None]) -> None:
+            await runtime.end_transaction(MARKER, producer_id, committed=True, check=check)
+
+        def marker(producer_id: int) -> None:
+            checked.append((producer_id, list(runtime.shard.words)))
+            if len(checked) > 1:
+                both_checked.set()
+
+        both_checked = asyncio.Event()
+        checked: list[tuple[int, list[str]]] = []
+        first = asyncio.ensure_future(end(1, lambda: marker(1)))
+        await asyncio.sleep(0)
+        assert runtime.is_busy
+        written = runtime.execute_write(lambda shard, _: shard.send("after"))
+        second = asyncio.ensure_future(end(2, lambda: marker(2)))
+        await asyncio.wait_for(both_checked.wait(), 30)
+        await turns()
+        assert runtime.shard.words == ["end of 1", "after", "end of 2"]
+        assert checked == [(1, []), (2, ["end of 1", "after"])]
+        assert not first.done()
+        host.sync()
+        await first
+        await second
+        assert await written == 1  # type: ignore[misc]
+
+    asyncio.run(test())
+
+
+def test_a_marker_is_refused_by_what_was_appended_while_it_waited() -> None:
+    async def test() -> None:
+        host = new_host()
+        host.units_max = 1
+        runtime = runtime_on(host, Sender())
+        runtime.start()
+
+        def refuse() -> None:
+            if "begun again" in runtime.shard.words:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+        def nothing() -> None: ...
+
+        first = asyncio.ensure_future(
+            runtime.end_transaction(MARKER, 1, committed=True, check=nothing)
+        )
+        await asyncio.sleep(0)
+        assert runtime.is_busy
+        written = runtime.execute_write(lambda shard, _: shard.send("begun again"))
+        late = asyncio.ensure_future(
+            runtime.end_transaction(MARKER, 1, committed=True, check=refuse)
+        )
+        with pytest.raises(KafkaError, match="INVALID_PRODUCER_EPOCH"):
+            await late
+        await first
+        assert await written == 1  # type: ignore[misc]
+        assert runtime.shard.words == ["end of 1", "begun again"]
 
     asyncio.run(test())
 

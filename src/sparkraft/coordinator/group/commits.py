@@ -168,32 +168,35 @@ class Commits:
 
     # OffsetDelete
 
-    def delete(self, request: OffsetDeleteRequest) -> GroupDecision[OffsetDeleteResponse]:
+    def delete(self, request: OffsetDeleteRequest) -> Steps[GroupDecision[OffsetDeleteResponse]]:
         """Delete offsets of topics that no member is subscribed to."""
         group = self._groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         group.check_offset_delete()
         records: list[GroupRecord] = []
-        topics = [self._delete_topic(group, topic, records) for topic in request.topics]
+        topics = []
+        for topic in request.topics:
+            deleted = yield from self._delete_topic(group, topic, records)
+            topics.append(deleted)
         return Decision(records=tuple(records), response=OffsetDeleteResponse(topics=topics))
 
     def _delete_topic(
         self, group: Group, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
-    ) -> OffsetDeleteResponseTopic:
+    ) -> Steps[OffsetDeleteResponseTopic]:
         subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
         deleted = OffsetDeleteResponseTopic(name=topic.name)
-        known = set(self._offsets.partitions(group.group_id))
-        for partition in topic.partitions:
-            topic_partition = (topic.name, partition.partition_index)
-            if not subscribed and topic_partition in known:
-                records.append(offset_tombstone(group.group_id, *topic_partition))
-            deleted.partitions.append(
-                OffsetDeleteResponsePartition(
-                    partition_index=partition.partition_index, error_code=error
+        for piece in pieces(topic.partitions):
+            for partition in piece:
+                index = partition.partition_index
+                if not subscribed and self._offsets.has(group.group_id, topic.name, index):
+                    records.append(offset_tombstone(group.group_id, topic.name, index))
+                deleted.partitions.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
                 )
-            )
+            yield len(piece)
+        yield 1
         return deleted
 
     # Removal

@@ -118,18 +118,18 @@ class ConsumerProtocol:
         for group in self._groups.all_consumer():
             self.resume(group, now)
 
-    def on_image(self, delta: MetadataDelta) -> None:
+    def on_image(self, delta: MetadataDelta) -> Steps[None]:
         """Check subscribed topics again at the next heartbeat of their groups."""
-        self._updates.on_image(delta)
-        if delta.changed is None or delta.image.brokers is not delta.before.brokers:
-            changed = None
-        else:
-            changed = _names(delta)
-            if not changed:
-                return
-        for group in self._groups.all_consumer():
-            if changed is None or any(group.is_subscribed_to(one) for one in changed):
-                group.refresh_epoch = None
+        topics = yield from delta.topics()
+        self._updates.on_image(delta.image, has_new_topics=topics.has_new)
+        every = delta.changed is None or delta.image.brokers is not delta.before.brokers
+        if not every and not topics.names:
+            return
+        for piece in pieces(self._groups.all_consumer()):
+            for group in piece:
+                if every or (yield from group.is_subscribed_to_any(topics.names)):
+                    group.refresh_epoch = None
+            yield len(piece) >> 2
 
     # Heartbeat
 
@@ -516,13 +516,3 @@ def _unused_regexes(group: ConsumerGroup, removed: list[str]) -> list[str]:
         for pattern in sorted(users)
         if group.regex_subscribers(pattern) == users[pattern] and pattern in group.regexes
     ]
-
-
-def _names(delta: MetadataDelta) -> set[str]:
-    """Names of the topics that changed."""
-    return {
-        topic.name
-        for topic_id in delta.changed or ()
-        for image in (delta.before, delta.image)
-        if (topic := image.topics_by_id.get(topic_id)) is not None
-    }

@@ -329,6 +329,19 @@ class ConsumerGroup:
             if pattern in self.regexes
         )
 
+    def is_subscribed_to_any(self, topics: frozenset[str]) -> Steps[bool]:
+        """Whether one of the topics is subscribed to, by name or by a regular expression."""
+        yield fast(min(len(topics), len(self._subscribers)))
+        if not topics.isdisjoint(self._subscribers.keys()):
+            return True
+        for pattern in self._regex_subscribers:
+            resolved = self.regexes.get(pattern)
+            if resolved is not None:
+                yield fast(min(len(topics), len(resolved.topics)))
+                if not topics.isdisjoint(resolved.topics):
+                    return True
+        return False
+
     def is_convertible_to_classic(self, now: Instant) -> bool:
         """An empty group is replaced by the first classic member."""
         return self.is_empty(now)

@@ -49,7 +49,7 @@ from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, GroupNo
 from sparkraft.coordinator.group.journal import MOVES_MAX, JournalEntry, Kind, Move
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.topic_hash import TopicHashes
-from sparkraft.coordinator.runtime import Decision, Effect, Instant, MetadataDelta
+from sparkraft.coordinator.runtime import Decision, Effect, Instant
 from sparkraft.coordinator.steps import Steps, fast
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, ResourceType
@@ -116,10 +116,10 @@ class MemberUpdates:
         """Start with this image."""
         self._hashes = TopicHashes(image)
 
-    def on_image(self, delta: MetadataDelta) -> None:
+    def on_image(self, image: ClusterImage, *, has_new_topics: bool) -> None:
         """Use a newer image."""
-        self._hashes.set_image(delta.image)
-        self._topics_version += _has_new_topics(delta)
+        self._hashes.set_image(image)
+        self._topics_version += has_new_topics
 
     def advance(self, update: MemberUpdate, now: Instant) -> Steps[None]:
         """Take all steps, and restart the member's session."""
@@ -412,9 +412,3 @@ class MemberUpdates:
     def overrides(self, group_id: str) -> Mapping[str, str]:
         """The dynamic configs of a group."""
         return self.image.config(ResourceType.GROUP, group_id)
-
-
-def _has_new_topics(delta: MetadataDelta) -> bool:
-    ids = delta.image.topics_by_id if delta.changed is None else delta.changed
-    before, after = delta.before.topics_by_id, delta.image.topics_by_id
-    return any(one not in before and one in after for one in ids)

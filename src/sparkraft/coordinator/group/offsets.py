@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition
 from sparkraft.coordinator.runtime import NO_PRODUCER_ID
+from sparkraft.coordinator.steps import Steps, pieces
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 
 
@@ -72,6 +73,11 @@ class OffsetStore:
         """Groups with a committed offset, sorted."""
         return sorted(self._committed)
 
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether the partition has a committed or pending offset."""
+        committed = self._committed.get(group_id, {})
+        return (topic, partition) in committed or self.is_pending(group_id, topic, partition)
+
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction holds a commit for the partition."""
         return (topic, partition) in self._open.get(group_id, {})
@@ -118,17 +124,24 @@ class OffsetStore:
         pending[topic_partition] = committed
         self._open.setdefault(key.group, {}).setdefault(topic_partition, set()).add(producer_id)
 
-    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> Steps[None]:
         """Apply a transaction marker: publish or drop the pending offsets."""
         for group_id, offsets in self._pending.pop(producer_id, {}).items():
-            for topic_partition, offset in offsets.items():
-                self._close(group_id, topic_partition, producer_id)
-                if not committed:
-                    continue
-                current = self._committed.setdefault(group_id, {})
-                before = current.get(topic_partition)
-                if before is None or offset.record_offset > before.record_offset:
-                    current[topic_partition] = offset
+            for piece in pieces(offsets.items()):
+                for topic_partition, offset in piece:
+                    self._close(group_id, topic_partition, producer_id)
+                    if committed:
+                        self._publish(group_id, topic_partition, offset)
+                yield len(piece) >> 1
+            yield 1
+
+    def _publish(
+        self, group_id: str, topic_partition: TopicPartition, offset: CommittedOffset
+    ) -> None:
+        current = self._committed.setdefault(group_id, {})
+        before = current.get(topic_partition)
+        if before is None or offset.record_offset > before.record_offset:
+            current[topic_partition] = offset
 
     def _remove(self, group_id: str, topic_partition: TopicPartition) -> None:
         self._drop(self._committed, group_id, topic_partition)

@@ -171,9 +171,9 @@ class GroupShard:
             case _:
                 yield from self._replay_consumer(key, record.value)
 
-    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> Steps[None]:
         """Apply a transaction marker of the log."""
-        self._offsets.replay_end_of_transaction(producer_id, committed=committed)
+        return self._offsets.replay_end_of_transaction(producer_id, committed=committed)
 
     def _replay_consumer(self, key: ConsumerGroupKey, value: Any) -> Steps[None]:
         """Later records win: a value replaces a group of another protocol."""
@@ -241,13 +241,12 @@ class GroupShard:
 
     # Events
 
-    def on_image(self, delta: MetadataDelta, now: Instant) -> Deciding[GroupDecision[None]]:
+    def on_image(self, delta: MetadataDelta, now: Instant) -> Steps[GroupDecision[None]]:
         """Delete the offsets of deleted topics, and note changes of subscribed ones."""
         del now
-        self._consumer.on_image(delta)
-        if not delta.deleted_topics:
-            return NOTHING
-        return self.handle_topics_deleted(delta.deleted_topics)
+        yield from self._consumer.on_image(delta)
+        deleted = (yield from delta.topics()).deleted
+        return (yield from self.handle_topics_deleted(deleted)) if deleted else NOTHING
 
     def on_append_completed(
         self, callback: AppendCallback, error: ErrorCode | None, now: Instant
@@ -419,13 +418,15 @@ class GroupShard:
 
     def handle_txn_offset_commit(
         self, request: TxnOffsetCommitRequest, topic_ids: Mapping[str, Uuid], now: Instant
-    ) -> GroupDecision[TxnOffsetCommitResponse]:
+    ) -> Deciding[GroupDecision[TxnOffsetCommitResponse]]:
         """Topics must exist, with these ids. Raises KafkaError if the whole commit is rejected."""
-        return commit_in_transaction(request, topic_ids, self._groups, self._config, now)
+        steps = commit_in_transaction(request, topic_ids, self._groups, self._config, now)
+        count = sum(len(topic.partitions) for topic in request.topics)
+        return steps if count > PIECE_UNITS else complete(steps)
 
     def handle_offset_delete(
         self, request: OffsetDeleteRequest
-    ) -> GroupDecision[OffsetDeleteResponse]:
+    ) -> Steps[GroupDecision[OffsetDeleteResponse]]:
         """Raises KafkaError if the group is unknown or must be empty first."""
         return self._commits.delete(request)
 

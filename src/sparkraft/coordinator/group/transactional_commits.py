@@ -17,6 +17,7 @@ from sparkraft.coordinator.group.decision import GroupDecision
 from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.records import OFFSET_COMMIT_VALUE_VERSION, GroupRecord
 from sparkraft.coordinator.runtime import Decision, Instant, ProducerEpoch
+from sparkraft.coordinator.steps import Steps, pieces
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from sparkraft.protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -33,7 +34,7 @@ def commit_in_transaction(
     groups: Mapping[str, Group],
     config: GroupConfig,
     now: Instant,
-) -> GroupDecision[TxnOffsetCommitResponse]:
+) -> Steps[GroupDecision[TxnOffsetCommitResponse]]:
     """Write one pending record for each accepted partition.
 
     Args:
@@ -49,7 +50,7 @@ def commit_in_transaction(
     group = groups.get(request.group_id)
     _check_member(request, group, now)
     if isinstance(group, ConsumerGroup):
-        _check_partitions(request, topic_ids, group, config.offset_metadata_max_chars)
+        yield from _check_partitions(request, topic_ids, group, config.offset_metadata_max_chars)
     records: list[GroupRecord] = []
     topics: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -69,6 +70,7 @@ def commit_in_transaction(
                     partition_index=partition.partition_index, error_code=error
                 )
             )
+            yield 1
     return Decision(
         records=tuple(records),
         producer=ProducerEpoch(request.producer_id, request.producer_epoch),
@@ -98,24 +100,26 @@ def _check_partitions(
     topic_ids: Mapping[str, Uuid],
     group: ConsumerGroup,
     metadata_max_chars: int,
-) -> None:
+) -> Steps[None]:
     """Refuse a member whose epoch is older than its assignment of a partition (KIP-1251).
 
     As for OffsetCommit, a partition whose metadata is too long is not checked.
     """
     for topic in request.topics:
-        for partition in topic.partitions:
-            if len(partition.committed_metadata or "") > metadata_max_chars:
-                continue
-            try:
-                group.check_partition(
-                    request.member_id,
-                    request.generation_id,
-                    topic_ids[topic.name],
-                    partition.partition_index,
-                )
-            except KafkaError as error:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from error
+        for piece in pieces(topic.partitions):
+            for partition in piece:
+                if len(partition.committed_metadata or "") > metadata_max_chars:
+                    continue
+                try:
+                    group.check_partition(
+                        request.member_id,
+                        request.generation_id,
+                        topic_ids[topic.name],
+                        partition.partition_index,
+                    )
+                except KafkaError as error:
+                    raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from error
+            yield len(piece) >> 2
 
 
 def _record(

@@ -129,8 +129,10 @@ class TransactionShard:
         self.replay(offset, record, producer_id)
         yield 1
 
-    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> Steps[None]:
         """Ignore a marker: no producer writes transactionally to `__transaction_state`."""
+        del producer_id, committed
+        yield 1
 
     def loaded(self, image: ClusterImage, now: Instant) -> TransactionDecision[None]:
         """Start serving: write the markers of all decided transactions, again if need be."""

@@ -4,6 +4,8 @@ Handlers that work in slices fill it, so that neither the objects of a large res
 nor all of it is encoded in one piece.
 """
 
+from collections.abc import Generator, Iterable
+from itertools import islice
 from typing import Any
 
 from sparkraft.base.loop_work import LoopBound
@@ -42,3 +44,16 @@ class EncodedArray:
         chunk, self._chunk = self._chunk, []
         if chunk:
             self._buffers += encode_element_parts(self._cls, self._version, chunk)
+
+
+def encoded_in_pieces(
+    cls: type[Message], version: int, elements: Iterable[Message]
+) -> Generator[int, None, Any]:
+    """The array of `elements`, an `Encoded`; they may be made while it is encoded."""
+    found = EncodedArray(cls, version)
+    rest = iter(elements)
+    while chunk := list(islice(rest, CHUNK)):
+        for element in chunk:
+            found.add(element)
+        yield len(chunk)
+    return found.encoded()

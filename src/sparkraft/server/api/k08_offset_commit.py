@@ -14,14 +14,17 @@ Versions: v2-4 have a retention time; v6 leader epochs; v7 static members; v8 fl
     v9 GROUP_ID_NOT_FOUND for an unknown group; v10 topic ids.    Not done: -
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.decision import Peer
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -29,7 +32,8 @@ from sparkraft.protocol.messages.k08_offset_commit import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
 from sparkraft.server.coordinator.requests import peer_of
 from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
@@ -42,12 +46,12 @@ _BY_ID_FROM = 10
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: OffsetCommitRequest
-) -> Response[OffsetCommitResponse]:
+) -> Response[OffsetCommitResponse] | Steps:
     """Check topics against the image, then let the group's shard decide."""
-    refused: list[OffsetCommitResponseTopic] = []
-    accepted: list[OffsetCommitRequestTopic] = []
-    for topic in request.topics:
-        _check_topic(broker.image, context, topic, accepted, refused)
+    steps = _check_topics(broker.image, context, request.topics)
+    if sum(len(topic.partitions) + 1 for topic in request.topics) > CHUNK:
+        return _handle_large(broker, context, request, steps)
+    accepted, refused = result_of(steps)
     if not accepted:
         return OffsetCommitResponse(topics=refused)
     request.topics = accepted
@@ -61,6 +65,37 @@ def handle(
     return map_response(response, lambda one: _merged(refused, one))
 
 
+def _handle_large(
+    broker: "BrokerServices",
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    steps: "Generator[int, None, _Checked]",
+) -> Steps:
+    """The same in slices; returns the encoded response."""
+    accepted, refused = yield from steps
+    response = OffsetCommitResponse()
+    request.topics = accepted
+    try:
+        if accepted:
+            committed = commit(broker, peer_of(context), request)
+            response = (yield committed) if isinstance(committed, Awaitable) else committed
+    except KafkaError as error:
+        for topic in accepted:
+            partitions = yield from _refused(topic.partitions, error.code)
+            response.topics.append(_answer(topic, partitions))
+    if refused:
+        response = _merged(refused, response)
+    for answer in response.topics:
+        answer.partitions = yield from encoded_in_pieces(
+            OffsetCommitResponse, context.api_version, answer.partitions
+        )
+    topics = yield from encoded_in_pieces(
+        OffsetCommitResponse, context.api_version, response.topics
+    )
+    response.topics = cast("Any", topics)
+    return encode_parts(response, context.api_version)
+
+
 def commit(
     broker: "BrokerServices", peer: Peer, request: OffsetCommitRequest
 ) -> Response[OffsetCommitResponse]:
@@ -69,13 +104,27 @@ def commit(
     return runtime.execute_write(lambda shard, now: shard.handle_offset_commit(request, peer, now))
 
 
+_Checked = tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]
+"""Topics and partitions that exist, and the response to the others."""
+
+
+def _check_topics(
+    image: "ClusterImage", context: RequestContext, topics: Iterable[OffsetCommitRequestTopic]
+) -> Generator[int, None, _Checked]:
+    accepted: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    for topic in topics:
+        yield from _check_topic(image, context, topic, accepted, refused)
+    return accepted, refused
+
+
 def _check_topic(
     image: "ClusterImage",
     context: RequestContext,
     topic: OffsetCommitRequestTopic,
     accepted: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
-) -> None:
+) -> Generator[int, None, None]:
     """Divide `topic` into the partitions that exist (`accepted`) and the rest (`refused`)."""
     version = context.api_version
     found = _find(image, topic, version)
@@ -89,14 +138,17 @@ def _check_topic(
         AclOperation.READ, AclResourceType.TOPIC, topic.name
     ):
         found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    known = (
-        []
-        if found is None
-        else [one for one in topic.partitions if one.partition_index in found.partitions]
-    )
-    if found is None or len(known) < len(topic.partitions):
-        unknown = [one for one in topic.partitions if one not in known]
-        refused.append(_refused_topic(topic, [one.partition_index for one in unknown], error))
+    known: list[OffsetCommitRequestPartition] = []
+    unknown: list[OffsetCommitRequestPartition] = []
+    existing = {} if found is None else found.partitions
+    for at in range(0, len(topic.partitions), CHUNK):
+        chunk = topic.partitions[at : at + CHUNK]
+        for one in chunk:
+            (known if one.partition_index in existing else unknown).append(one)
+        yield len(chunk) // 4
+    yield 1
+    if found is None or unknown:
+        refused.append(_answer(topic, (yield from _refused(unknown, error))))
     if known:
         accepted.append(
             OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=known)
@@ -109,17 +161,26 @@ def _find(image: "ClusterImage", topic: OffsetCommitRequestTopic, version: int) 
     return image.topic(topic.name)
 
 
-def _refused_topic(
-    topic: OffsetCommitRequestTopic, indexes: list[int], error: ErrorCode
+def _answer(
+    topic: OffsetCommitRequestTopic, partitions: list[OffsetCommitResponsePartition]
 ) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=index, error_code=error)
-            for index in indexes
-        ],
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
     )
+
+
+def _refused(
+    partitions: list[OffsetCommitRequestPartition], error: ErrorCode
+) -> Generator[int, None, list[OffsetCommitResponsePartition]]:
+    found: list[OffsetCommitResponsePartition] = []
+    for at in range(0, len(partitions), CHUNK):
+        chunk = partitions[at : at + CHUNK]
+        found += [
+            OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
+            for one in chunk
+        ]
+        yield len(chunk) // 4
+    return found
 
 
 def _merged(
@@ -140,7 +201,7 @@ def refuse(
     """Every partition with the request's error."""
     return OffsetCommitResponse(
         topics=[
-            _refused_topic(topic, [one.partition_index for one in topic.partitions], error.code)
+            _answer(topic, result_of(_refused(topic.partitions, error.code)))
             for topic in request.topics
         ]
     )

@@ -16,15 +16,17 @@ Versions: v2 leader epochs; v3 flexible, members; v4 TRANSACTION_ABORTABLE; v5 a
 Not done: -
 """
 
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Generator
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.coordinator.runtime import ProducerEpoch
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -32,7 +34,8 @@ from sparkraft.protocol.messages.k28_txn_offset_commit import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group, on_transactional_id
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
 from sparkraft.server.coordinator.partition_check import CheckKind
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from sparkraft.coordinator.group.decision import GroupDecision
     from sparkraft.coordinator.group.shard import GroupShard
     from sparkraft.coordinator.runtime import Instant
+    from sparkraft.coordinator.steps import Deciding
     from sparkraft.server.broker_services import BrokerServices
 
 _RETRIED_LOADING_FROM = 2
@@ -48,22 +52,47 @@ _ADDING_FROM = 5
 _FIRST_SEQUENCE = 0
 
 
-async def handle(
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
+) -> Awaitable[TxnOffsetCommitResponse] | Steps:
+    """Verify the transaction, then let the group's shard decide."""
+    is_large = sum(len(topic.partitions) + 1 for topic in request.topics) > CHUNK
+    return (_handle_large if is_large else _handle_small)(broker, context, request)
+
+
+async def _handle_small(
     broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """Verify the transaction, then let the group's shard decide."""
-    refused: list[TxnOffsetCommitResponseTopic] = []
-    accepted: list[TxnOffsetCommitRequestTopic] = []
-    for topic in request.topics:
-        _check_topic(broker, context, topic, accepted, refused)
-    if not accepted:
-        return TxnOffsetCommitResponse(topics=refused)
-    request.topics = accepted
+    request.topics, refused = result_of(_check_topics(broker, context, request))
+    response = TxnOffsetCommitResponse()
     try:
-        response = await _commit(broker, context.api_version, request)
+        if request.topics:
+            response = await _commit(broker, context.api_version, request)
     except KafkaError as error:
         response = refuse(TxnOffsetCommitResponse, request, context.api_version, error)
     return _merged(refused, response)
+
+
+def _handle_large(
+    broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
+) -> Steps:
+    """The same in slices; returns the encoded response."""
+    version = context.api_version
+    request.topics, refused = yield from _check_topics(broker, context, request)
+    response = TxnOffsetCommitResponse()
+    try:
+        if request.topics:
+            response = yield _commit(broker, version, request)
+    except KafkaError as error:
+        response.topics = yield from _refused_topics(request, _code_of(error, version))
+    response = _merged(refused, response)
+    for topic in response.topics:
+        topic.partitions = yield from encoded_in_pieces(
+            TxnOffsetCommitResponse, version, topic.partitions
+        )
+    topics = yield from encoded_in_pieces(TxnOffsetCommitResponse, version, response.topics)
+    response.topics = cast("Any", topics)
+    return encode_parts(response, version)
 
 
 async def _commit(
@@ -79,7 +108,9 @@ async def _commit(
     async with broker.verification.lock_of(request.producer_id):
         await guarded.verify(request.transactional_id, [((GROUP_METADATA_TOPIC, index), producer)])
 
-        def write(shard: "GroupShard", now: "Instant") -> "GroupDecision[TxnOffsetCommitResponse]":
+        def write(
+            shard: "GroupShard", now: "Instant"
+        ) -> "Deciding[GroupDecision[TxnOffsetCommitResponse]]":
             # The shard may have been busy, but no marker overtakes the records from here on.
             partition = broker.replica_manager.leader(GROUP_METADATA_TOPIC, index)
             guarded.check(partition, producer, base_sequence=_FIRST_SEQUENCE)
@@ -95,38 +126,71 @@ def _check_kind(version: int) -> CheckKind:
     return CheckKind.ABORTABLE if version >= _ABORTABLE_FROM else CheckKind.DEFAULT
 
 
+_Checked = tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]
+"""Topics and partitions that exist, and the response to the others."""
+
+
+def _check_topics(
+    broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
+) -> Generator[int, None, _Checked]:
+    accepted: list[TxnOffsetCommitRequestTopic] = []
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        yield from _check_topic(broker, context, topic, accepted, refused)
+    return accepted, refused
+
+
 def _check_topic(
     broker: "BrokerServices",
     context: RequestContext,
     topic: TxnOffsetCommitRequestTopic,
     accepted: list[TxnOffsetCommitRequestTopic],
     refused: list[TxnOffsetCommitResponseTopic],
-) -> None:
+) -> Generator[int, None, None]:
     """Divide `topic` into the partitions that exist (`accepted`) and the rest (`refused`)."""
     if not context.is_allowed(AclOperation.READ, AclResourceType.TOPIC, topic.name):
-        indexes = [one.partition_index for one in topic.partitions]
-        refused.append(_refused(topic.name, indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        refused.append((yield from _refused(topic.name, topic.partitions, denied)))
         return
     found = broker.image.topic(topic.name)
     existing = {} if found is None else found.partitions
-    known = [one for one in topic.partitions if one.partition_index in existing]
-    unknown = [
-        one.partition_index for one in topic.partitions if one.partition_index not in existing
-    ]
+    known: list[TxnOffsetCommitRequestPartition] = []
+    unknown: list[TxnOffsetCommitRequestPartition] = []
+    for at in range(0, len(topic.partitions), CHUNK):
+        chunk = topic.partitions[at : at + CHUNK]
+        for one in chunk:
+            (known if one.partition_index in existing else unknown).append(one)
+        yield len(chunk) // 4
+    yield 1
     if unknown:
-        refused.append(_refused(topic.name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused.append((yield from _refused(topic.name, unknown, missing)))
     if known:
         accepted.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
 
 
-def _refused(name: str, indexes: list[int], error: ErrorCode) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=name,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
-            for index in indexes
-        ],
-    )
+def _refused(
+    name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
+) -> Generator[int, None, TxnOffsetCommitResponseTopic]:
+    found = TxnOffsetCommitResponseTopic(name=name)
+    for at in range(0, len(partitions), CHUNK):
+        chunk = partitions[at : at + CHUNK]
+        found.partitions += [
+            TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
+            for one in chunk
+        ]
+        yield len(chunk) // 4
+    return found
+
+
+def _refused_topics(
+    request: TxnOffsetCommitRequest, error: ErrorCode
+) -> Generator[int, None, list[TxnOffsetCommitResponseTopic]]:
+    found = []
+    for topic in request.topics:
+        found.append((yield from _refused(topic.name, topic.partitions, error)))
+        yield 1
+    return found
 
 
 def _merged(
@@ -145,6 +209,12 @@ def refuse(
     _: type, request: TxnOffsetCommitRequest, version: int, error: KafkaError
 ) -> TxnOffsetCommitResponse:
     """Every partition with the request's error, in the form that the version knows."""
+    return TxnOffsetCommitResponse(
+        topics=result_of(_refused_topics(request, _code_of(error, version)))
+    )
+
+
+def _code_of(error: KafkaError, version: int) -> ErrorCode:
     code = error.code
     if code is ErrorCode.NETWORK_EXCEPTION:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -152,12 +222,7 @@ def refuse(
         code = ErrorCode.NOT_COORDINATOR
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _RETRIED_LOADING_FROM:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return TxnOffsetCommitResponse(
-        topics=[
-            _refused(topic.name, [one.partition_index for one in topic.partitions], code)
-            for topic in request.topics
-        ]
-    )
+    return code
 
 
 API = Api(

@@ -7,10 +7,12 @@ Behaviour:
 Versions: one, not flexible.    Not done: -
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -20,30 +22,40 @@ from sparkraft.protocol.messages.k47_offset_delete import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.coordinator.requests import check_group_id
-from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker_services import BrokerServices
 
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: OffsetDeleteRequest
-) -> Response[OffsetDeleteResponse]:
+) -> Steps:
     """Check topics against the image, then let the group's shard decide."""
     check_group_id(request.group_id)
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     accepted = []
     for topic in request.topics:
-        known = _known(broker.image, context, topic, refused)
+        known = yield from _known(broker.image, context, topic, refused)
         if known.partitions:
             accepted.append(known)
     checked = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
     runtime = broker.groups.shard_for(request.group_id)
-    response = runtime.execute_write(lambda shard, _: shard.handle_offset_delete(checked))
-    return map_response(response, lambda one: _merged(refused, one)) if refused else response
+    deleted = runtime.execute_write(lambda shard, _: shard.handle_offset_delete(checked))
+    response = (yield deleted) if isinstance(deleted, Awaitable) else deleted
+    if refused:
+        response = _merged(refused, response)
+    for answer in response.topics:
+        partitions = yield from encoded_in_pieces(OffsetDeleteResponse, 0, answer.partitions)
+        answer.partitions = partitions
+    topics = yield from encoded_in_pieces(OffsetDeleteResponse, 0, response.topics)
+    response.topics = cast("Any", topics)
+    return encode_parts(response, context.api_version)
 
 
 def _known(
@@ -51,14 +63,16 @@ def _known(
     context: RequestContext,
     topic: OffsetDeleteRequestTopic,
     refused: dict[str, OffsetDeleteResponseTopic],
-) -> OffsetDeleteRequestTopic:
+) -> "Generator[int, None, OffsetDeleteRequestTopic]":
     """The partitions of `topic` that exist; the rest is added to `refused`."""
     found = image.topic(topic.name)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not context.is_allowed(AclOperation.READ, AclResourceType.TOPIC, topic.name):
         found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = OffsetDeleteRequestTopic(name=topic.name)
-    for partition in topic.partitions:
+    for number, partition in enumerate(topic.partitions):
+        if number % CHUNK == CHUNK - 1:
+            yield CHUNK // 4
         if found is not None and partition.partition_index in found.partitions:
             known.partitions.append(partition)
             continue
@@ -69,6 +83,7 @@ def _known(
                 error_code=error,
             )
         )
+    yield 1
     return known
 
 

@@ -153,14 +153,22 @@ class CoordinatorService(ABC, Generic[S, R]):
         return self._runtimes
 
     async def end_transaction(
-        self, index: int, marker: bytes, producer_id: int, *, committed: bool
+        self,
+        index: int,
+        marker: bytes,
+        producer_id: int,
+        *,
+        committed: bool,
+        check: Callable[[], None],
     ) -> None:
         """Append a transaction marker to partition `index`; returns once it is committed.
 
         Raises:
-            KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or the append failed.
+            KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, `check` refused it right
+                before the append, or the append failed.
         """
-        await self._loaded(index).end_transaction(marker, producer_id, committed=committed)
+        runtime = self._loaded(index)
+        await runtime.end_transaction(marker, producer_id, committed=committed, check=check)
 
     def _loaded(self, index: int) -> ShardRuntime[S, R]:
         runtime = self._runtimes.get(index)

@@ -60,18 +60,21 @@ class MarkerLog:
         kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
         producer_id, epoch = marker.producer_id, marker.producer_epoch
         end = EndTransaction(kind, marker.coordinator_epoch)
-        if hosted.is_leader:
-            hosted.log.check_marker(
-                producer_id, epoch, end, transaction_version=marker.transaction_version
-            )
+
+        def check() -> None:
+            if hosted.is_leader:
+                version = marker.transaction_version
+                hosted.log.check_marker(producer_id, epoch, end, transaction_version=version)
+
         batch = end_transaction_batch(
             end, timestamp=self._clock.wall_ms(), producer_id=producer_id, producer_epoch=epoch
         )
         if topic == GROUP_METADATA_TOPIC:
             await self._groups.end_transaction(
-                index, batch, producer_id, committed=marker.committed
+                index, batch, producer_id, committed=marker.committed, check=check
             )
             return
+        check()
         await self._replicas.append_and_wait(
             topic, index, batch, acks=-1, origin=Origin.COORDINATOR
         )

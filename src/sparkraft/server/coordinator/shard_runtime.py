@@ -307,26 +307,40 @@ class ShardRuntime(Generic[S, R]):
         response = self._when_committed(await parked)
         return await response if isinstance(response, Awaitable) else response
 
-    async def end_transaction(self, marker: bytes, producer_id: int, *, committed: bool) -> None:
+    async def end_transaction(
+        self, marker: bytes, producer_id: int, *, committed: bool, check: Callable[[], None]
+    ) -> None:
         """Append a transaction marker and replay it; returns once it is committed.
 
+        `check` refuses a marker that does not fit the log. It is called right before the append:
+        the producer may have begun another transaction while the marker waited for its turn.
+
         Raises:
-            KafkaError: NOT_COORDINATOR, or the log rejected the marker.
+            KafkaError: NOT_COORDINATOR, or `check` or the log rejected the marker.
         """
 
         def end() -> Response[None]:
             self._check_open()
+            check()
             appended = self._host.append(marker)
-            self._shard.replay_end_of_transaction(producer_id, committed=committed)
             future = self._host.committed(appended)
-            if future is None:
-                return None
-            self._note_uncommitted(future)
-            return self._wait_committed(future, None)
+            if future is not None:
+                self._note_uncommitted(future)
+            replay = self._shard.replay_end_of_transaction(producer_id, committed=committed)
+            replayed = self._queue.run(replay)
+            return None if replayed is None and future is None else self._ended(replayed, future)
 
         response = self._queue.later(end) if self._queue.is_busy else end()
         if response is not None:
             await response
+
+    async def _ended(
+        self, replayed: "asyncio.Future[None] | None", committed: "asyncio.Future[None] | None"
+    ) -> None:
+        if replayed is not None:
+            await replayed
+        if committed is not None:
+            await self._wait_committed(committed, None)
 
     def on_image(self, delta: MetadataDelta) -> None:
         """Pass new metadata to the shard; a shard that is loading gets it when it is loaded."""
@@ -617,7 +631,9 @@ class ShardRuntime(Generic[S, R]):
             end = parse_end_transaction(batch)
             if end is not None:
                 committed = not end.aborted
-                self._shard.replay_end_of_transaction(header.producer_id, committed=committed)
+                yield from self._shard.replay_end_of_transaction(
+                    header.producer_id, committed=committed
+                )
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in decode_records(batch):
