@@ -5,12 +5,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis
 from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.records.batch import parse_header
 from sparkraft.server.coordinator.host import LogRange
 from sparkraft.server.env import SystemClock
 from sparkraft.server.loop_turns import LoopTurns, Turn
 from tests.support.batches import patch_in_place
+
+
+class StandingClock(SystemClock):
+    """Shows no time that passes."""
+
+    def mono_ms(self) -> Millis:
+        return Millis(0)
 
 
 class FakeHost:
@@ -68,7 +76,8 @@ class HostInEpoch:
         self._epoch = epoch
 
     def turn(self) -> Turn:
-        return Turn(self._fake.turns, self.clock, self._fake.units_max)
+        """Ends by units alone: how much a test does at once must not depend on the machine."""
+        return Turn(self._fake.turns, StandingClock(), self._fake.units_max)
 
     def append(self, batch: bytes) -> Any:
         if self._fake.refuse is not None:
