@@ -8,28 +8,25 @@ explain       DescribeHistory over a metadata log of 1,000,000 records; ours alo
 snapshot      a controller writes snapshots of 100,000 partitions again and again; ours alone
 """
 
+import json
 import os
-import socket
-import struct
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
 from benchmarks.loop_api_rows import SECONDS, Asking, Measured
 from benchmarks.loop_more_rows import cold_with, ours_alone
-from benchmarks.measure import cpu_seconds
-from benchmarks.probe import Probe, receive
+from benchmarks.measure import BUILD, compiled, cpu_seconds
+from benchmarks.probe import Probe
 from benchmarks.registered_brokers import RegisteredBrokers
-from sparkraft.base.ids import Uuid
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.protocol.codec import decode
 from sparkraft.protocol.framing import encode_metadata_record
-from sparkraft.protocol.messages import k01_fetch as k01
 from sparkraft.protocol.messages import k08_offset_commit as k08
 from sparkraft.protocol.messages import k09_offset_fetch as k09
 from sparkraft.protocol.messages import k10_find_coordinator as k10
@@ -37,7 +34,6 @@ from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from sparkraft.protocol.messages.metadata_records import ConfigRecord
-from sparkraft.records.batch import iter_batches
 from sparkraft.records.record import BatchBuilder
 from sparkraft.server.env import SystemClock, SystemEntropy
 from sparkraft.storage.disk import OsDisk
@@ -45,8 +41,8 @@ from sparkraft.storage.raft_log import RaftLog
 from tests.support.nodes import NodeProcess, SparkraftNode
 
 PRODUCERS, CONSUMERS, PARTITIONS = 8, 8, 48
-FETCH_BYTES = 1 << 20
-RESPONSE_HEAD = 5
+BATCH_RECORDS = 16
+FAN_WARM_UP_S = 6
 
 DISK_BYTES_PER_S, DISK_READS_PER_S = 125_000_000, 3_000
 SLOW_MEGABYTES = 700
@@ -67,100 +63,45 @@ PARTITIONS_AT_ONCE = 5_000
 # ---- fan-out
 
 
-class FanConsumer:
-    """Reads all partitions of a topic in one session, from their ends on."""
-
-    def __init__(self, port: int, topic_id: Uuid) -> None:
-        self.bytes = 0
-        self._port = port
-        self._topic_id = topic_id
-        self._over = False
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        message = k01.FetchRequest(session_epoch=0, max_wait_ms=500, min_bytes=1)
-        message.max_bytes = 50 << 20
-        moved = dict.fromkeys(range(PARTITIONS), 0)
-        into = memoryview(bytearray(64 << 20))
-        with socket.create_connection(("127.0.0.1", self._port), 30) as connection:
-            while not self._over:
-                parts = [
-                    k01.FetchPartition(
-                        partition=index, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-                    )
-                    for index, offset in moved.items()
-                ]
-                message.topics = [k01.FetchTopic(topic_id=self._topic_id, partitions=parts)]
-                connection.sendall(request(ApiKey.FETCH, 13, message))
-                size = int.from_bytes(receive(connection, 4), "big")
-                left = size
-                while left:
-                    left -= connection.recv_into(into[size - left : size])
-                self.bytes += size
-                answer = decode(k01.FetchResponse, 13, into[RESPONSE_HEAD:size])
-                assert answer.error_code == 0, answer
-                message.session_id = answer.session_id
-                message.session_epoch += 1
-                moved = dict(self._moved(answer))
-
-    def _moved(self, answer: k01.FetchResponse) -> Iterator[tuple[int, int]]:
-        for topic in answer.responses:
-            for part in topic.partitions:
-                if part.error_code:  # it was too slow: the records are deleted
-                    yield part.partition_index, part.high_watermark
-                elif part.records:
-                    assert isinstance(part.records, memoryview | bytes)
-                    headers = [header for header, _ in iter_batches(part.records)]
-                    if headers:
-                        yield part.partition_index, headers[-1].next_offset
-
-    def stop(self) -> None:
-        self._over = True
-        self.thread.join(30)
-
-
 def fanout(node: NodeProcess, number: int) -> Measured:
     topic = f"fan-{number}"
-    topic_id = create_topic(
+    create_topic(
         node.port, topic, PARTITIONS, segment_bytes=str(16 << 20), retention_bytes=str(64 << 20)
     )
-    frames = produce_frames(topic, batch(1024, 16), PARTITIONS)
+    alike = batch(1024, BATCH_RECORDS)
+    frames = BUILD / f"fan-{node.port}.bin"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    frames.write_bytes(produce_frames(topic, alike, PARTITIONS))
     assert node.process is not None
     pid = node.process.pid
-    producing = [Asking(node.port, _frames_of(frames), 1) for _ in range(PRODUCERS)]
-    consuming = [FanConsumer(node.port, topic_id) for _ in range(CONSUMERS)]
-    for consumer in consuming:
-        consumer.thread.start()
-    with ExitStack() as stack:
-        for each in producing:
-            stack.enter_context(each)
-        time.sleep(1)
-
-        def moved() -> tuple[float, float]:
-            sent = sum(each.answers for each in producing) * len(frames) / PARTITIONS
-            return sent / 1e6, sum(each.bytes for each in consuming) / 1e6
-
-        before, cpu, begun = moved(), cpu_seconds(pid), time.monotonic()
-        latencies = Probe(node.port, "probe", SECONDS).latencies()
-        seconds, used, after = time.monotonic() - begun, cpu_seconds(pid) - cpu, moved()
-    for consumer in consuming:
-        consumer.stop()
-    into, out = after[0] - before[0], after[1] - before[1]
+    consumers = _started(
+        "fan", node.port, topic, PARTITIONS, CONSUMERS, len(alike), BATCH_RECORDS,
+        FAN_WARM_UP_S, SECONDS,
+    )  # fmt: skip
+    producers = _started("load", node.port, frames, PRODUCERS, 1, FAN_WARM_UP_S + SECONDS)
+    time.sleep(FAN_WARM_UP_S)
+    cpu = cpu_seconds(pid)
+    latencies = Probe(node.port, "probe", SECONDS).latencies()
+    used = (cpu_seconds(pid) - cpu) / SECONDS
+    consumed, produced = (
+        json.loads(one.communicate(timeout=60)[0]) for one in (consumers, producers)
+    )
+    into = produced["bytes_out"] / produced["seconds"] / 1e6
+    out = consumed["bytes"] / consumed["seconds"] / 1e6
     return latencies, {
-        "MB/s in": into / seconds,
-        "MB/s out": out / seconds,
+        "MB/s in and out": into + out,
+        "MB/s in": into,
+        "MB/s out": out,
+        "produce p99 ms": produced["p99_us"] / 1000,
+        "KB per Fetch": consumed["bytes"] / 1000 / consumed["fetches"],
         "CPU ms/MB": used * 1000 / (into + out),
+        "CPU of the consumers, cores": consumed["cpu_seconds"] / consumed["seconds"],
     }
 
 
-def _frames_of(frames: bytes) -> list[bytes]:
-    """Whole frames, one by one."""
-    found, at = [], 0
-    while at < len(frames):
-        (size,) = struct.unpack_from(">i", frames, at)
-        found.append(frames[at : at + 4 + size])
-        at += 4 + size
-    return found
+def _started(program: str, *arguments: object) -> "subprocess.Popen[str]":
+    command = [str(compiled(program)), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 # ---- a slow disk

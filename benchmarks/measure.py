@@ -39,7 +39,8 @@ def compiled(name: str) -> Path:
         if compiler is None:
             raise RuntimeError("the benchmarks need a C compiler (cc) for their yardstick")
         BUILD.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
+        command = [compiler, "-O2", "-pthread", "-o", str(program), str(source)]
+        subprocess.run(command, check=True)
     return program
 
 

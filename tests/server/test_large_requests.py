@@ -46,7 +46,7 @@ def work_on(node: Any, key: ApiKey, request: Any, version: int, authorizer: Any 
     assert api is not None
     context = RequestContext(
         int(key), version, 1, "test", session=client_session(authorizer=authorizer),
-        connection=SimpleNamespace(takes_views=False), received_ms=0,
+        connection=SimpleNamespace(takes_views=False, response_room=1 << 30), received_ms=0,
     )  # fmt: skip
     steps = api.call(node.broker, context, request)
     units = []

@@ -4,7 +4,22 @@ import mmap
 from typing import Any
 
 from sparkraft.base.ids import Millis
-from sparkraft.server.network.response_memory import PATIENCE_MS, ResponseMemory, memory_of
+from sparkraft.server.network.response_memory import (
+    PATIENCE_MS,
+    ROOM_MIN,
+    ResponseMemory,
+    memory_of,
+)
+from tests.server.harness import (
+    append,
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    node_in,
+    run,
+    values_of,
+)
 
 BOUND = 1_000
 LATER = Millis(PATIENCE_MS)
@@ -97,3 +112,30 @@ def test_mapped_parts_do_not_count() -> None:
 def test_a_part_that_is_sent_repeatedly_counts_once() -> None:
     shared, other = bytes(1_000), bytes(500)
     assert memory_of([shared, other, shared, shared]) == 1_500
+
+
+def test_the_room_is_what_is_left_of_the_bound_but_never_too_little_to_progress() -> None:
+    memory = ResponseMemory(4 * ROOM_MIN)
+    assert memory.room == 4 * ROOM_MIN
+    waiting(memory, ROOM_MIN, ROOM_MIN // 2)
+    assert memory.room == 5 * ROOM_MIN // 2
+    waiting(memory, 2 * ROOM_MIN)
+    assert memory.room == ROOM_MIN
+    assert ResponseMemory(0).room > 1 << 40
+
+
+def test_a_consumer_gets_no_more_records_than_there_is_room_for(tmp_path, monkeypatch) -> None:
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            for value in (b"a", b"b", b"c"):
+                await append(connection, topic_id, batch(value))
+            (topic,) = (await connection.send(fetch(topic_id))).responses
+            assert values_of(topic.partitions[0]) == [b"a", b"b", b"c"]
+            monkeypatch.setattr(ResponseMemory, "room", 1)
+            (topic,) = (await connection.send(fetch(topic_id))).responses
+            assert values_of(topic.partitions[0]) == [b"a"]
+            await connection.close()
+
+    run(test())

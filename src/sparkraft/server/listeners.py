@@ -6,6 +6,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.server.config import TELEMETRY_ENABLE, ConfigError, ListenerAddress
 from sparkraft.server.limits import connections_max, per_ip_overrides
 from sparkraft.server.network.connection_rate import ConnectionRates
+from sparkraft.server.network.gathering import Gathering
 from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory, bound_of
@@ -39,6 +40,7 @@ class NodeListeners:
         self._monitor = monitor
         self._env = env
         self._budget = LoopBudget(env.clock)
+        self._gathering = Gathering(self._budget)
         self.all: list[Listener] = []
         self.ports: dict[str, int] = {}
         self.rates = ConnectionRates(config)
@@ -89,6 +91,7 @@ class NodeListeners:
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,
                 response_memory=responses,
+                gathering=self._gathering,
                 translate=translate,
                 on_unreadable=on_unreadable,
                 zookeeper=self._config.is_zookeeper,

@@ -120,6 +120,7 @@ class FetchWork:
         "cold_bytes",
         "context",
         "held",
+        "is_behind",
         "is_cut",
         "maps",
         "max_bytes",
@@ -160,6 +161,8 @@ class FetchWork:
         self.asked: Asked = {}
         self.reads_changed = False
         """Whether only the partitions that changed are read: an incremental fetch of a consumer."""
+        self.is_behind = False
+        """Whether a partition probably has more records than the response."""
         self.is_cut = False
         """Whether more partitions have changed than were read."""
         self.held: set[tuple[str | None, int]] = set()
@@ -181,6 +184,16 @@ class FetchWork:
         if self.replica and self.request.session_id:
             named += self.broker.fetch_sessions.size_of(self.request.session_id) // QUIET_SHARE
         return named > WHOLE_PARTITIONS_MAX
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it is an incremental fetch of a consumer that keeps up (`network.gathering`)."""
+        request = self.request
+        return (
+            self.replica_id == _CONSUMER
+            and request.session_epoch > INITIAL_EPOCH
+            and self.broker.fetch_sessions.keeps_up(request.session_id)
+        )
 
     def open_session(self) -> "Generator[int, None, bool]":
         """Find or prepare the session and `asked`; returns whether the response is incremental."""
@@ -308,7 +321,11 @@ class FetchWork:
             self.cold = []
             self.cold_bytes = 0
         self.quiet = 0
-        reading = FetchReading(self.asked.values(), self.max_bytes, parked=parked)
+        self.is_behind = False
+        room = self.max_bytes
+        if self.replica_id == _CONSUMER:
+            room = min(room, self.context.connection.response_room)
+        reading = FetchReading(self.asked.values(), room, parked=parked)
         reading.now_ms = None if parked else self.broker.clock.mono_ms()
         if self.reads_changed and self.session is not None:
             reading.wanted, self.is_cut = self.session.to_read(WHOLE_PARTITIONS_MAX)
@@ -394,11 +411,12 @@ class FetchWork:
             return 0
         to_end = self.replica or self.replica_id == DEBUGGING_REPLICA
         end = partition.visible_end(isolation=self.request.isolation_level, replica=to_end)
+        room = max(min(asked.max_bytes, left), 0)
         try:
             result = self.broker.shared_reads.read(
                 log,
                 asked.fetch_offset,
-                max_bytes=max(min(asked.max_bytes, left), 0),
+                max_bytes=room,
                 up_to=end,
                 min_one_batch=first,
                 to_send=self.maps,
@@ -411,6 +429,8 @@ class FetchWork:
             self.cold_bytes += self.cold[-1].size
             return 0
         data.records = result.pieces
+        # Whole batches fit in: less than half of the room was taken if all of them did.
+        self.is_behind |= result.size * 2 >= room
         if self.request.isolation_level == 1:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
@@ -573,7 +593,7 @@ class FetchWork:
         for asked, data in found:
             if self._tell(response, asked, data, incremental=incremental):
                 _put(response, asked, data)
-        self._move_to_end(found, incremental=incremental)
+        self._end_response(found, incremental=incremental)
         return response
 
     def answer_in_slices(
@@ -598,7 +618,7 @@ class FetchWork:
                     )
                 )
             yield 1
-        self._move_to_end(found, incremental=incremental)
+        self._end_response(found, incremental=incremental)
         response.responses = topics.encoded()
         return encode_parts(response, version)
 
@@ -628,10 +648,13 @@ class FetchWork:
         if self.replica:
             self.broker.leader_throttle.record(asked.topic or "", asked.index, size)
 
-    def _move_to_end(self, found: Found, *, incremental: bool) -> None:
+    def _end_response(self, found: Found, *, incremental: bool) -> None:
         """Let the session read these partitions last the next time."""
         session = self.session
-        if session is not None and incremental:
+        if session is None:
+            return
+        session.keeps_up = not (self.is_behind or self.is_cut or self.cold)
+        if incremental:
             session.move_to_end(
                 (asked.topic_id if session.uses_ids else asked.topic or "", asked.index)
                 for asked, data in found

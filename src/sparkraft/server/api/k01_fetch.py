@@ -20,6 +20,8 @@ Behaviour:
     * Records that are not in the page cache are read in a thread (`cold_reads`). If there are
       others, or an error, the response leaves without them; else it waits, and everything is
       checked again.
+    * While the event loop is busy, fetches of consumers that keep up wait a few milliseconds and
+      are then answered together (`network.gathering`).
     * `last_fetched_epoch` not in the leader's log: `diverging_epoch` instead of records.
 Versions: v5 log start; v7 sessions; v9 leader epochs; v11 rack; v12 flexible; v13 topic ids; v15
     replica state; v16 leader hints; v17 directory id; v18 the follower's high watermark.
@@ -58,6 +60,15 @@ def handle(
     fetch = FetchWork(broker, context, request)
     if fetch.is_large:
         return _handle_large(fetch)
+    if fetch.may_wait and context.connection.gathering.is_on:
+        held: Awaitable[FetchResponse] = context.connection.gathering.hold(
+            lambda: _handle_now(fetch)
+        )
+        return held
+    return _handle_now(fetch)
+
+
+def _handle_now(fetch: FetchWork) -> FetchResponse | Awaitable[FetchResponse]:
     try:
         incremental = result_of(fetch.open_session())
     except KafkaError as error:

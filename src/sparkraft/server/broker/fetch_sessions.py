@@ -224,6 +224,7 @@ class FetchSession:
         changed: those that the next fetch must read, in a consumer's session.
         waiters: parked fetches of a consumer's session.
         is_consumers: whether its partitions report changes.
+        keeps_up: whether the last response probably left nothing to read.
     """
 
     __slots__ = (
@@ -234,6 +235,7 @@ class FetchSession:
         "epoch",
         "id",
         "is_consumers",
+        "keeps_up",
         "last_used_ms",
         "partitions",
         "uses_ids",
@@ -248,6 +250,7 @@ class FetchSession:
         self.last_used_ms = now
         self.uses_ids = uses_ids
         self.is_consumers = is_consumers
+        self.keeps_up = False
         self.partitions: dict[Key, SessionPartition] = {}
         self.changed: dict[SessionPartition, None] = {}
         self.waiters: dict[FetchWaiter, None] = {}
@@ -370,6 +373,11 @@ class FetchSessions:
         """Partitions of a session; 0 if it is unknown."""
         session = self._sessions.get(session_id)
         return 0 if session is None else len(session.partitions)
+
+    def keeps_up(self, session_id: int) -> bool:
+        """Whether the last response of a consumer's session left nothing to read."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.keeps_up
 
     def make(self, partitions: int, *, uses_ids: bool, is_consumers: bool) -> FetchSession | None:
         """Create a session; None if all slots are in use or its partitions exceed the bound."""

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from sparkraft.security.session import Session
+    from sparkraft.server.network.gathering import Gathering
     from sparkraft.server.network.owner import ConnectionOwner
     from sparkraft.server.network.sasl_gate import SaslGate
 
@@ -173,6 +174,16 @@ class Connection(asyncio.Protocol):
     def takes_views(self) -> bool:
         """Whether responses may hold parts mapped from files (`sending`)."""
         return self._sender is not None and self._sender.takes_views
+
+    @property
+    def response_room(self) -> int:
+        """Bytes of records that a response should have at most (`response_memory`)."""
+        return self.listener.response_room
+
+    @property
+    def gathering(self) -> "Gathering":
+        """Lets fetches wait while the event loop is busy."""
+        return self.listener.gathering
 
     # ---- called by asyncio
 

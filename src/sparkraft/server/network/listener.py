@@ -23,6 +23,7 @@ from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.connection import Connection
 from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
+from sparkraft.server.network.gathering import Gathering
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.refusals import log_tls_failure
 from sparkraft.server.network.request_log import RequestLog
@@ -94,6 +95,7 @@ class Listener:
         memory: RequestMemory | None = None,
         monitor: LoopMonitor | None = None,
         response_memory: ResponseMemory | None = None,
+        gathering: Gathering | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
         on_unreadable: "Callable[[], None] | None" = None,
         zookeeper: bool = False,
@@ -116,6 +118,7 @@ class Listener:
             memory: for requests that arrive; no bound by default.
             monitor: watches how long requests keep the loop.
             response_memory: for responses that are not read; no bound by default.
+            gathering: of the node; lets fetches wait while the event loop is busy.
             translate: returns the client's error for an exception and the request it is from.
             on_unreadable: called if records of a response cannot be read from their file.
             zookeeper: whether the node is a broker in ZooKeeper mode.
@@ -150,6 +153,7 @@ class Listener:
         self.response_memory = response_memory or ResponseMemory(0)
         self._line = AcceptLine(rates, clock)
         self._budget = budget
+        self.gathering = gathering or Gathering(budget)
         self._server: asyncio.AbstractServer | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._connections: dict[Connection, None] = {}
@@ -164,6 +168,11 @@ class Listener:
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._connections)
+
+    @property
+    def response_room(self) -> int:
+        """Bytes of records that the next response should have at most (`response_memory`)."""
+        return self.response_memory.room
 
     @property
     def in_line(self) -> int:

@@ -9,6 +9,8 @@ import asyncio
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Protocol
 
+from sparkraft.server.network.loop_load import LoopLoad
+
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
 
@@ -28,11 +30,13 @@ class LoopBudget:
     Attributes:
         slices: how many slices of requests' work have run (`slices`).
         slice_units_max: the units of the largest one.
+        load: how busy the loop is.
     """
 
     def __init__(self, clock: "Clock") -> None:
         self.slices = 0
         self.slice_units_max = 0
+        self.load = LoopLoad(clock)
         self._clock = clock
         self._started_ms: int | None = None
         self._queue: OrderedDict[Runnable, Runnable] = OrderedDict()
@@ -75,6 +79,8 @@ class LoopBudget:
 
     def _next_iteration(self) -> None:
         """Run the clients that waited, in order, as far as the time goes; then one slice."""
+        if self._started_ms is not None:
+            self.load.on_iteration(self._started_ms)
         self._started_ms = None
         while self._queue and not self.exhausted():
             _, client = self._queue.popitem(last=False)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sparkraft.server.api.registry import Steps
     from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.dispatch import Routes
+    from sparkraft.server.network.gathering import Gathering
     from sparkraft.server.network.request_log import RequestLog
     from sparkraft.server.network.request_memory import RequestMemory
     from sparkraft.server.network.sasl_gate import SaslGate
@@ -33,6 +34,12 @@ class ConnectionOwner(Protocol):
     controller_listener: bool
     quotas: "ClientQuotas"
     request_log: "RequestLog"
+    gathering: "Gathering"
+
+    @property
+    def response_room(self) -> int:
+        """Bytes of records that the next response should have at most."""
+        ...
 
     def session_of(self, client_host: str) -> "Session":
         """The session of a connection from there."""

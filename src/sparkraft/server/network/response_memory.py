@@ -12,9 +12,13 @@ bound no connection is affected: a consumer that processes records for minutes b
 keeps its response.
 
 Records mapped from files do not count: they are the page cache's.
+
+A Fetch of a consumer gets no more records than there is room for (`room`), so consumers that catch
+up together, and read what they get, stay within the bound.
 """
 
 import mmap
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +30,10 @@ HARD_FACTOR = 2
 
 PATIENCE_MS = 5_000
 """Without progress for this long, a connection counts as one that does not read."""
+
+
+ROOM_MIN = 1 << 20
+"""A response may have as many bytes of records even if there is no room: all clients progress."""
 
 
 class Reader(Protocol):
@@ -61,6 +69,13 @@ class ResponseMemory:
         """Connections that were closed because of their unread responses."""
         self._bytes_max = bytes_max
         self._backlogs: dict[Reader, _Backlog] = {}
+
+    @property
+    def room(self) -> int:
+        """Bytes of records that the next response should have at most."""
+        if self._bytes_max <= 0:
+            return sys.maxsize
+        return max(ROOM_MIN, self._bytes_max - self.bytes)
 
     def on_backlog(self, reader: Reader, parts: Iterable[Any], now: Millis) -> None:
         """`parts` of a reader's responses wait; none: all are sent."""
