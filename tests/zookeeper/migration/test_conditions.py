@@ -5,9 +5,20 @@ import re
 import pytest
 
 from sparkraft.server.config import ConfigError, NodeConfig
-from sparkraft.zookeeper.migration.conditions import Enforced, conditions_of, obstacle_of
+from sparkraft.zookeeper.migration.conditions import (
+    EVERYTHING,
+    Enforced,
+    conditions_of,
+    obstacle_in,
+)
 from sparkraft.zookeeper.migration.progress import Stage, progress_of
+from sparkraft.zookeeper.migration.tree import ZnodeTree
 from tests.zookeeper.migration.trees import SECURED, tree_of
+
+
+def obstacle_of(tree: ZnodeTree, enforced: Enforced = EVERYTHING) -> str | None:
+    return obstacle_in(conditions_of(tree, enforced))
+
 
 KRAFT = '{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":1}'
 COPIED = (

@@ -10,7 +10,10 @@ from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import DIRECTORY_MIGRATING, EMPTY_IMAGE
 from sparkraft.protocol.json_form import to_json
 from sparkraft.server.env import SystemEntropy
+from sparkraft.zookeeper.controller.steps import PIECE_MAX
+from sparkraft.zookeeper.migration.conditions import EVERYTHING, check_conditions
 from sparkraft.zookeeper.migration.records import batches_of
+from sparkraft.zookeeper.migration.writes import changes_between
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
 from tests.zookeeper.migration.trees import tree_of
 
@@ -154,3 +157,18 @@ def test_a_znode_that_cannot_be_copied_is_named(path, data, reason):
         records_of(tree_of({path: data}))
     assert caught.value.path == path
     assert "?" not in str(caught.value), "no secrets"
+
+
+def test_a_large_topic_is_cut_into_pieces():
+    partitions = {str(index): [1] for index in range(1_000)}
+    topic = {"version": 3, "partitions": partitions, "topic_id": "tCd6H9mrR6y44P05yz6EbQ"}
+    tree = tree_of({"/brokers/topics/t1": json.dumps(topic)})
+    sizes = [len(batch) for batch in batches_of(tree, SystemEntropy())]
+    assert max(sizes) <= PIECE_MAX + 3, "the topic and its two configs are with the first piece"
+    steps = check_conditions(tree, EVERYTHING)
+    assert max(steps) <= PIECE_MAX + 3
+    image = EMPTY_IMAGE
+    for record, _ in records_of(tree):
+        image = apply(image, record)
+    changes = [each for each in changes_between(EMPTY_IMAGE, image, None, 1) if each is not None]
+    assert max(len(stage) for each in changes for stage in each.stages) <= PIECE_MAX

@@ -26,10 +26,12 @@ from sparkraft.metadata.apply import apply
 from sparkraft.metadata.features import name_of as version_name
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, MigrationState
 from sparkraft.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     ZkMigrationStateRecord,
 )
+from sparkraft.server.controller.driver import RECORDS_PER_BATCH
 from sparkraft.server.identity import StartRefused
 from sparkraft.server.zookeeper.control_channels import ControlChannels
 from sparkraft.server.zookeeper.pausing import pausing
@@ -40,7 +42,7 @@ from sparkraft.zookeeper.controller.steps import PIECE_MAX, ControllerMovedError
 from sparkraft.zookeeper.driver import execute
 from sparkraft.zookeeper.errors import ZooKeeperError
 from sparkraft.zookeeper.migration import propagation, ruling
-from sparkraft.zookeeper.migration.conditions import Enforced, obstacle_of
+from sparkraft.zookeeper.migration.conditions import Enforced, check_conditions, obstacle_in
 from sparkraft.zookeeper.migration.reading import read_tree
 from sparkraft.zookeeper.migration.records import PENDING_DELETIONS, batches_of
 from sparkraft.zookeeper.migration.state import (
@@ -55,7 +57,7 @@ from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 
     from sparkraft.base.ids import LeaderEpoch, Uuid
     from sparkraft.controller.decision import VersionedRecord
@@ -288,7 +290,8 @@ class MigrationDriver:
         if absent is not None:
             return self._wait_for(absent)
         tree = await read_tree(client, on_worked=self._on_worked)
-        obstacle = obstacle_of(tree, self._enforced)
+        steps = check_conditions(tree, self._enforced)
+        obstacle = obstacle_in(await self._finish(steps))
         if obstacle is not None:
             return self._wait_for(obstacle)
         return self._move_to(DriverState.BECOME_CONTROLLER)
@@ -330,7 +333,10 @@ class MigrationDriver:
         assert self._epoch is not None
         begun = self._env.clock.mono_ms()
         tree = await read_tree(self._session.client, on_worked=self._on_worked)
-        records: list[VersionedRecord] = [(BeginTransactionRecord(name=TRANSACTION_NAME), 0)]
+        records: list[VersionedRecord] = []
+        if self._controller.core.in_transaction:  # an earlier attempt timed out
+            records.append((AbortTransactionRecord(reason="Another attempt"), 0))
+        records.append((BeginTransactionRecord(name=TRANSACTION_NAME), 0))
         try:
             for batch in batches_of(tree, self._env.entropy):
                 records += batch
@@ -341,9 +347,11 @@ class MigrationDriver:
             ) from error
         state = ZkMigrationStateRecord(zk_migration_state=MigrationState.MIGRATION)
         records += [(state, 0), (EndTransactionRecord(), 0)]
-        await self._controller.append(records, epoch=self._epoch)
+        for start in range(0, len(records), RECORDS_PER_BATCH):
+            part = records[start : start + RECORDS_PER_BATCH]
+            await self._controller.append(part, epoch=self._epoch)
         took_ms = self._env.clock.mono_ms() - begun
-        log.info("Copied %d records from ZooKeeper in %d ms", len(records) - 3, took_ms)
+        log.info("Copied %d records from ZooKeeper in %d ms", len(records), took_ms)
 
     async def _synchronize(self) -> bool:
         assert self._rule is not None
@@ -393,6 +401,16 @@ class MigrationDriver:
             text = f"ZooKeeper cannot be compared: {error.path}: {error.reason}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
         return image
+
+    async def _finish(self, steps: "Generator[int, None, T]") -> T:
+        """Run work to its end; other tasks run between its pieces."""
+        while True:
+            try:
+                units = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await self._on_worked(units)
 
     # ---- ZooKeeper and brokers
 

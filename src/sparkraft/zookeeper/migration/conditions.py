@@ -7,11 +7,12 @@ Conditions of ours, which Kafka does not have: encrypted configs are refused, an
 control entries and delegation tokens if the controller could not enforce them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from sparkraft.metadata.configs.broker import dynamic_definition_of
 from sparkraft.metadata.configs.definition import ConfigType
+from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.migration.records import batches_of, topics_to_copy
 from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes.brokers import BROKER_IDS
@@ -55,20 +56,45 @@ EVERYTHING = Enforced()
 
 def conditions_of(tree: ZnodeTree, enforced: Enforced = EVERYTHING) -> list[Condition]:
     """Every condition that znodes can show, met or not, in the order in which to resolve them."""
-    problems = [f"{error.path}: {error.reason}" for error in tree.problems()]
-    first = [
+    steps = check_conditions(tree, enforced)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[Condition] = end.value
+            return found
+
+
+def obstacle_in(conditions: list[Condition]) -> str | None:
+    """The first condition that is not met, as a sentence; None if all are."""
+    unmet = (each for each in conditions if each.obstacle is not None)
+    return next((f"not met: {each.text} ({each.obstacle})" for each in unmet), None)
+
+
+def check_conditions(tree: ZnodeTree, enforced: Enforced) -> Generator[int, None, list[Condition]]:
+    """As `conditions_of`; yields the units of each piece of work."""
+    problems: list[str] = []
+    for piece in pieces(tree):
+        problems += [f"{error.path}: {error.reason}" for error in tree.problems(piece)]
+        yield len(piece)
+    found = [
         Condition("the cluster has an id", _missing(tree, CLUSTER_ID)),
         Condition("every znode is readable", _list(problems)),
     ]
-    if any(each.obstacle for each in first):
-        return first
-    found = [
-        *first,
+    if any(each.obstacle for each in found):
+        return found
+    with_replicas: dict[int, str] = {}
+    for piece in pieces(topics_to_copy(tree)):
+        _add_brokers(tree, piece, with_replicas)
+        yield len(piece)
+    found += [
         Condition("no KRaft controller has migrated it before", _earlier_migration(tree)),
         Condition("brokers are registered", _no_brokers(tree)),
-        Condition("every broker with replicas is registered", _list(_absent_brokers(tree))),
+        Condition(
+            "every broker with replicas is registered", _list(_absent_brokers(tree, with_replicas))
+        ),
         Condition("no encrypted configs of brokers", _list(_passwords(tree))),
-        Condition("every znode can be copied", _uncopied(tree)),
+        Condition("every znode can be copied", (yield from _uncopied(tree))),
     ]
     if not enforced.has_authorizer:
         text = "access control entries need authorizer.class.name at the controller"
@@ -77,12 +103,6 @@ def conditions_of(tree: ZnodeTree, enforced: Enforced = EVERYTHING) -> list[Cond
         text = "delegation tokens need delegation.token.secret.key at the controller"
         found.append(Condition(text, _list(tree.children(TOKENS))))
     return found
-
-
-def obstacle_of(tree: ZnodeTree, enforced: Enforced = EVERYTHING) -> str | None:
-    """The first condition that is not met, as a sentence; None if all are."""
-    unmet = (each for each in conditions_of(tree, enforced) if each.obstacle is not None)
-    return next((f"not met: {each.text} ({each.obstacle})" for each in unmet), None)
 
 
 def _missing(tree: ZnodeTree, path: str) -> str | None:
@@ -110,23 +130,20 @@ def _no_brokers(tree: ZnodeTree) -> str | None:
     return None if tree.children(BROKER_IDS) else f"no znode in {BROKER_IDS}"
 
 
-def brokers_with_replicas(tree: ZnodeTree) -> dict[int, str]:
-    """Broker id → a topic that it has, or gets, a replica of."""
-    found: dict[int, str] = {}
-    for name in topics_to_copy(tree):
+def _add_brokers(tree: ZnodeTree, topics: list[str], found: dict[int, str]) -> None:
+    """Add brokers that have, or get, replicas of these topics, each with such a topic."""
+    for name in topics:
         topic: Topic = tree.value(f"{TOPICS}/{name}")
         for assignment in topic.partitions.values():
             for broker in (*assignment.replicas, *assignment.adding):
                 found.setdefault(broker, name)
-    return found
 
 
-def _absent_brokers(tree: ZnodeTree) -> list[str]:
+def _absent_brokers(tree: ZnodeTree, with_replicas: dict[int, str]) -> list[str]:
     registered = set(map(int, tree.children(BROKER_IDS)))
-    with_replicas = sorted(brokers_with_replicas(tree).items())
     return [
         f"broker {broker} has replicas of {topic}"
-        for broker, topic in with_replicas
+        for broker, topic in sorted(with_replicas.items())
         if broker not in registered
     ]
 
@@ -156,10 +173,10 @@ def _is_password(key: str) -> bool:
     return definition is not None and definition.kind is ConfigType.PASSWORD
 
 
-def _uncopied(tree: ZnodeTree) -> str | None:
+def _uncopied(tree: ZnodeTree) -> Generator[int, None, str | None]:
     try:
-        for _ in batches_of(tree, _NoEntropy()):
-            pass
+        for batch in batches_of(tree, _NoEntropy()):
+            yield len(batch)
     except ZnodeError as error:
         return f"{error.path}: {error.reason}"
     return None

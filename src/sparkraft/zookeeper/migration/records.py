@@ -30,6 +30,7 @@ from sparkraft.protocol.messages import metadata_records as records
 from sparkraft.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparkraft.security.quotas import CLIENT_ID, IP, IP_KEYS, USER, USER_AND_CLIENT_KEYS
 from sparkraft.security.scram import BY_NAME
+from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes.cluster import PRODUCER_IDS
 from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY
@@ -47,7 +48,7 @@ Batch = list[VersionedRecord]
 def batches_of(
     tree: ZnodeTree, entropy: Entropy, *, with_pending_deletions: bool = False
 ) -> Iterator[Batch]:
-    """All records of a migration, in pieces: one per topic or entity.
+    """All records of a migration, in pieces of at most `PIECE_MAX` partitions, or of one entity.
 
     Args:
         tree: the znodes; `conditions` must have found nothing in it.
@@ -58,7 +59,7 @@ def batches_of(
         ZnodeError: a znode cannot be copied.
     """
     for name in tree.children(TOPICS) if with_pending_deletions else topics_to_copy(tree):
-        yield _topic(tree, name)
+        yield from _topic(tree, name)
     for name in tree.children(f"{CONFIG}/brokers"):
         yield _configs(tree, "brokers", name, ResourceType.BROKER)
     yield from _quotas(tree)
@@ -76,7 +77,7 @@ def topics_to_copy(tree: ZnodeTree) -> list[str]:
 # ---- topics and configs
 
 
-def _topic(tree: ZnodeTree, name: str) -> Batch:
+def _topic(tree: ZnodeTree, name: str) -> Iterator[Batch]:
     path = f"{TOPICS}/{name}"
     topic: Topic = tree.value(path)
     if topic.id is None:
@@ -85,9 +86,13 @@ def _topic(tree: ZnodeTree, name: str) -> Batch:
         raise ZnodeError(path, "its partitions are not numbered from 0 without gaps")
     made: Batch = [(records.TopicRecord(name=name, topic_id=topic.id), 0)]
     made += _configs(tree, "topics", name, ResourceType.TOPIC)
-    for index in sorted(topic.partitions):
-        made.append((_partition(tree, name, topic.id, index, topic.partitions[index]), 0))
-    return made
+    for piece in pieces(sorted(topic.partitions.items())):
+        made += [
+            (_partition(tree, name, topic.id, index, assignment), 0) for index, assignment in piece
+        ]
+        yield made
+        made = []
+    yield made
 
 
 def _partition(

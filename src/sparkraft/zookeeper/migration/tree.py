@@ -1,6 +1,6 @@
 """The znodes of a cluster as they were read: data, versions and children."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from sparkraft.zookeeper.znodes import tree as codecs
@@ -56,10 +56,10 @@ class ZnodeTree:
         znode = self._znodes.get(path)
         return None if znode is None else codecs.decode(path, znode.data)
 
-    def problems(self) -> list[ZnodeError]:
-        """Every znode whose data Kafka 3.9 rejects."""
+    def problems(self, paths: Iterable[str]) -> list[ZnodeError]:
+        """Those of these znodes whose data Kafka 3.9 rejects."""
         found = []
-        for path in self:
+        for path in paths:
             if codecs.has_codec(path):
                 try:
                     self.value(path)

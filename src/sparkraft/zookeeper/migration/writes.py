@@ -35,6 +35,7 @@ from sparkraft.security.acls import (
 )
 from sparkraft.security.quotas import USER, QuotaEntity
 from sparkraft.security.scram import BY_TYPE
+from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.znodes.changes import encode_config_change
 from sparkraft.zookeeper.znodes.cluster import (
     PRODUCER_IDS,
@@ -173,7 +174,7 @@ def _topics(
             continue
         if old is None:
             configs = after.config(ResourceType.TOPIC, new.name)
-            yield _new_topic(new, dict(configs), epoch)
+            yield from _new_topic(new, dict(configs), epoch)
         else:
             yield from _changed_topic(old, new, epoch)
 
@@ -206,29 +207,30 @@ def _state_data(partition: PartitionState, epoch: int) -> bytes:
     )
 
 
-def _new_topic(topic: Topic, configs: Mapping[str, str], epoch: int) -> Change:
+def _new_topic(topic: Topic, configs: Mapping[str, str], epoch: int) -> Iterator[Change]:
     root = _partitions_path(topic.name)
-    return Change(
+    yield Change(
         (
             (
                 Put(_topic_path(topic.name), _topic_data(topic), is_new=True),
                 Put(f"{CONFIG}/topics/{topic.name}", encode_configs(dict(configs)), is_new=True),
             ),
             (Put(root, b"", is_new=True),),
-            *_new_partitions(topic, [index for index, _ in topic.in_order()], epoch),
         )
     )
+    yield from _new_partitions(topic, [index for index, _ in topic.in_order()], epoch)
 
 
-def _new_partitions(topic: Topic, indexes: Iterable[int], epoch: int) -> tuple[Stage, Stage]:
-    root, found = _partitions_path(topic.name), list(indexes)
-    return (
-        tuple(Put(f"{root}/{index}", b"", is_new=True) for index in found),
-        tuple(
+def _new_partitions(topic: Topic, indexes: Iterable[int], epoch: int) -> Iterator[Change]:
+    """Partitions, in pieces; the stages of the topic above them come first."""
+    root = _partitions_path(topic.name)
+    for piece in pieces(indexes):
+        partitions = tuple(Put(f"{root}/{index}", b"", is_new=True) for index in piece)
+        states = tuple(
             Put(f"{root}/{index}/state", _state_data(topic.partitions[index], epoch), is_new=True)
-            for index in found
-        ),
-    )
+            for index in piece
+        )
+        yield Change(((), (), partitions, states))
 
 
 def _removed_topic(topic: Topic) -> Change:
@@ -253,11 +255,11 @@ def _changed_topic(old: Topic, new: Topic, epoch: int) -> Iterator[Change]:
         yield Change(((Put(_topic_path(new.name), _topic_data(new)),),))
     root = _partitions_path(new.name)
     changed = [(at, each) for at, each in kept if _has_new_state(old.partitions[at], each)]
-    if changed:
-        states = tuple(Put(f"{root}/{at}/state", _state_data(each, epoch)) for at, each in changed)
+    for piece in pieces(changed):
+        states = tuple(Put(f"{root}/{at}/state", _state_data(each, epoch)) for at, each in piece)
         yield Change((states,))
     if added:
-        yield Change(_new_partitions(new, added, epoch))
+        yield from _new_partitions(new, added, epoch)
     if gone:
         yield Change(
             (
