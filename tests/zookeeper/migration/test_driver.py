@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.client.connection import Connection
@@ -42,6 +44,12 @@ ROOTS = (
     "/admin/delete_topics", "/brokers/ids", "/brokers/topics", "/cluster", "/config/changes",
     "/config/topics", "/config/brokers", "/config/users", "/config/clients", "/config/ips",
 )  # fmt: skip
+
+LOST = 0.2
+"""Share of the replies that are lost."""
+
+FIRST = [("UpdateMetadataRequest", 0), ("LeaderAndIsrRequest", 2), ("UpdateMetadataRequest", 2)]
+"""Kind and scope of the first requests to a broker."""
 
 REQUESTS: dict[int, Any] = {
     ApiKey.LEADER_AND_ISR: (k04.LeaderAndIsrRequest, k04.LeaderAndIsrResponse),
@@ -157,6 +165,7 @@ class Migrated:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "zookeeper.connect": f"127.0.0.1:{ensemble_port}",
             "zookeeper.session.timeout.ms": "6000",
+            "zookeeper.connection.timeout.ms": "300",
             "zookeeper.metadata.migration.enable": "true",
         }
         self.nodes: dict[int, Node] = {}
@@ -283,8 +292,8 @@ async def migrated(folder: Path, controllers: int = 1):
     try:
         yield cluster, broker
     finally:
-        await broker.stop()
         await cluster.stop()
+        await broker.stop()
         expiring.cancel()
         server.close()
 
@@ -316,13 +325,9 @@ def test_a_controller_takes_over_and_writes_to_both(tmp_path):
             assert cluster.image.topic("unwanted") is None
             assert not cluster.has("/brokers/topics/unwanted")
             assert not cluster.has("/admin/delete_topics/unwanted")
-            await until(lambda: len(broker.requests) >= 3)
-            first = broker.take()[:3]
-            assert kinds(first) == [
-                ("UpdateMetadataRequest", 0),
-                ("LeaderAndIsrRequest", 2),
-                ("UpdateMetadataRequest", 2),
-            ]
+            await until(lambda: len(broker.requests) >= len(FIRST))
+            first = broker.take()[: len(FIRST)]
+            assert kinds(first) == FIRST
             assert all(each.is_kraft_controller for each in first)
             assert {each.controller_epoch for each in first} == {5}
             assert {each.broker_epoch for each in first} == {broker.epoch}
@@ -337,7 +342,7 @@ async def _check_dual_write(cluster: Migrated, broker: StandIn) -> None:
     response = await cluster.ask(create("new"))
     assert response.topics[0].error_code == 0, response
     await until(lambda: cluster.has("/brokers/topics/new/partitions/1/state"))
-    await until(lambda: "LeaderAndIsrRequest" in [kind for kind, _ in kinds(broker.requests)])
+    await until(lambda: ("LeaderAndIsrRequest", 1) in kinds(broker.requests))
     sent = [each for each in broker.take() if isinstance(each, k04.LeaderAndIsrRequest)]
     assert [(each.type, each.topic_states[0].topic_name) for each in sent] == [(1, "new")]
     request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name="t")], timeout_ms=30_000)
@@ -425,6 +430,58 @@ def test_a_broker_that_took_the_controllership_loses_it_again(tmp_path):
     run(test())
 
 
+def test_changes_are_committed_without_zookeeper_and_written_when_it_returns(tmp_path):
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, broker):
+            await cluster.start()
+            await broker.start()
+            await until(lambda: cluster.state is DriverState.DUAL_WRITE)
+            await until(lambda: len(broker.requests) >= len(FIRST))
+            broker.take()
+            cluster.ensemble.lose_leader()
+            response = await cluster.ask(create("new"))
+            assert response.topics[0].error_code == 0, response
+            assert not broker.requests, "a broker is never sent what ZooKeeper does not have"
+            cluster.ensemble.elect_leader()
+            await until(lambda: cluster.has("/brokers/topics/new/partitions/1/state"))
+            await until(lambda: ("LeaderAndIsrRequest", 1) in kinds(broker.requests))
+            # The session has expired, and another one goes on.
+            (session,) = cluster.ensemble.sessions
+            cluster.ensemble.expire(session)
+            response = await cluster.ask(create("newer"))
+            assert response.topics[0].error_code == 0, response
+            await until(lambda: cluster.has("/brokers/topics/newer/partitions/1/state"))
+            assert cluster.read("/controller_epoch") == 5
+
+    run(test())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_lost_replies_change_nothing(tmp_path, seed):
+    """Each write may be applied although its reply is lost, from the takeover on."""
+
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, broker):
+            dice = random.Random(seed)
+            cluster.ensemble.lose_reply = lambda: dice.random() < LOST
+            await cluster.start()
+            await broker.start()
+            await until(lambda: cluster.state is DriverState.DUAL_WRITE)
+            for name in ("new", "newer"):
+                response = await cluster.ask(create(name))
+                assert response.topics[0].error_code == 0, response
+            request = k20.DeleteTopicsRequest(
+                topics=[k20.DeleteTopicState(name="new")], timeout_ms=30_000
+            )
+            await cluster.ask(request)
+            await until(lambda: cluster.has("/brokers/topics/newer/partitions/1/state"))
+            await until(lambda: not cluster.has("/brokers/topics/new"))
+            assert cluster.read("/controller_epoch") == 5
+            assert cluster.read("/controller")["brokerid"] == 3000
+
+    run(test())
+
+
 def test_a_copy_whose_offset_was_not_written_is_not_repeated(tmp_path):
     async def test() -> None:
         async with migrated(tmp_path) as (cluster, broker):
@@ -471,6 +528,19 @@ def test_an_obstacle_keeps_the_controller_waiting(tmp_path):
             assert response.topics[0].error_code != 0
             assert cluster.read("/controller")["brokerid"] == 1
             cluster.ensemble.znodes.apply(Delete(path="/kafka-acl/Topic/t"), 0, 0)
+            await until(lambda: cluster.state is DriverState.DUAL_WRITE)
+
+    run(test())
+
+
+def test_a_controller_starts_without_zookeeper_and_waits_for_it(tmp_path):
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, broker):
+            cluster.ensemble.lose_leader()
+            await cluster.start()
+            await broker.start()
+            assert cluster.state is DriverState.INACTIVE
+            cluster.ensemble.elect_leader()
             await until(lambda: cluster.state is DriverState.DUAL_WRITE)
 
     run(test())

@@ -118,6 +118,7 @@ class MigrationDriver:
         self._controller = controller
         self._publisher = publisher
         self._cluster_id = cluster_id
+        self._config = config
         self._session = EnsembleSession(config, env)
         self._spawn = spawn
         self._on_worked = pausing(env)
@@ -192,6 +193,8 @@ class MigrationDriver:
                 tree = await read_tree(self._session.client, (CLUSTER_ID,))
             except (TimeoutError, ZooKeeperError) as error:
                 log.warning("The migration waits for ZooKeeper: %s", error)
+                await self._session.close()
+                self._session = EnsembleSession(self._config, self._env)
                 await asyncio.sleep(PAUSE_MS / 1000)
             else:
                 found: str | None = tree.value(CLUSTER_ID)
