@@ -11,6 +11,7 @@ from sparkraft.protocol.messages import metadata_records as m
 from sparkraft.zookeeper.controller.control_messages import Sender, convert_at_once
 from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
 from sparkraft.zookeeper.migration.propagation import changed_requests, full_requests
+from sparkraft.zookeeper.migration.state import unready_brokers
 
 ZOOKEEPER_EPOCH, KRAFT_EPOCH = 8, 1
 SENDER = Sender(3000, parse_protocol_version("3.9-IV0"), "PLAINTEXT", is_kraft=True)
@@ -161,3 +162,12 @@ def test_a_broker_in_kraft_mode_gets_nothing(image):
 def test_other_changes_send_nothing(image):
     config = m.ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="1")
     assert changed(image, after(image, config)) == []
+
+
+def test_brokers_are_ready_when_all_have_registered_as_migrating(image):
+    assert unready_brokers(image, [1, 2, 4], [3000]) is None
+    found = unready_brokers(image, [1, 3, 7], [3000])
+    assert found == "brokers 3, 7 have not registered with this controller"
+    found = unready_brokers(image, [1, 3000], [3000, 3001])
+    assert found == "node ids 3000 are those of brokers and of controllers"
+    assert unready_brokers(EMPTY_IMAGE, [], []) == "no broker has registered with this controller"

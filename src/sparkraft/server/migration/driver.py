@@ -47,8 +47,8 @@ from sparkraft.zookeeper.migration.reading import read_tree
 from sparkraft.zookeeper.migration.records import PENDING_DELETIONS, batches_of
 from sparkraft.zookeeper.migration.state import (
     DriverState,
-    absent_brokers,
     name_of,
+    unready_brokers,
     unready_controllers,
 )
 from sparkraft.zookeeper.migration.writes import Change, Remove, changes_between
@@ -289,9 +289,10 @@ class MigrationDriver:
     async def _check_brokers(self) -> bool:
         client = self._session.client
         registered = await read_tree(client, (BROKER_IDS,), self._on_worked)
-        absent = absent_brokers(self._publisher.image, _ids(registered))
-        if absent is not None:
-            return self._wait_for(absent)
+        voters = self._controller.core.config.voter_ids
+        unready = unready_brokers(self._publisher.image, _ids(registered), voters)
+        if unready is not None:
+            return self._wait_for(unready)
         tree = await read_tree(client, on_worked=self._on_worked)
         steps = check_conditions(tree, self._enforced)
         obstacle = obstacle_in(await self._finish(steps))

@@ -60,8 +60,19 @@ def unready_controllers(image: ClusterImage, voters: Collection[int]) -> str | N
     return f"controllers {', '.join(unready)} have not registered as ready for a migration"
 
 
-def absent_brokers(image: ClusterImage, brokers: Collection[int]) -> str | None:
-    """Which brokers of ZooKeeper have not registered with KRaft; None if all have."""
+def unready_brokers(
+    image: ClusterImage, brokers: Collection[int], voters: Collection[int]
+) -> str | None:
+    """Why brokers of ZooKeeper cannot be migrated yet; None if all have registered with KRaft.
+
+    Args:
+        image: the controller's.
+        brokers: registered in ZooKeeper.
+        voters: of the quorum; Kafka does not notice that a broker has the id of one.
+    """
+    shared = sorted({*brokers}.intersection(voters))
+    if shared:
+        return f"node ids {', '.join(map(str, shared))} are those of brokers and of controllers"
     migrating = {each.id for each in image.brokers.values() if each.is_migrating_zk_broker}
     absent = [str(broker) for broker in sorted(brokers) if broker not in migrating]
     if absent:
