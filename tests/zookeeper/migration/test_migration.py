@@ -23,9 +23,9 @@ from confluent_kafka.admin import (
 
 from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.zookeeper.errors import NoNodeError
-from sparkraft.zookeeper.requests import Delete, GetChildren, GetData
+from sparkraft.zookeeper.requests import Delete, GetData
 from tests.support.ports import wait_until
-from tests.support.zookeeper import Ensemble, submit
+from tests.support.zookeeper import Ensemble, controller_of, submit
 from tests.zookeeper.migration.clusters import MigratingBroker, OurController, status_of
 
 pytestmark = [pytest.mark.java, pytest.mark.real_clients]
@@ -77,11 +77,6 @@ def znode(ensemble: Ensemble, path: str) -> dict[str, object] | None:
         return None
     found: dict[str, object] = json.loads(data)
     return found
-
-
-def children(ensemble: Ensemble, path: str) -> list[str]:
-    names, _ = submit(ensemble.connect, GetChildren(path=path))
-    return sorted(names)
 
 
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
@@ -201,6 +196,11 @@ def test_a_migration_is_rolled_back_after_a_broker_ran_in_kraft_mode(
             assert controller.stop() == 0
             for path in ("/controller", "/migration"):
                 submit(ensemble.connect, Delete(path=path))
+            # A broker that stops before has no controller, and waits for it.
+            wait_until(lambda: controller_of(ensemble.connect)[0] == 1, "it rules again", SECONDS)
+            wait_until(
+                lambda: admin.list_topics(timeout=10).controller_id == 1, "it knows", SECONDS
+            )
             broker.return_to_zookeeper(migrates=False)
             admin.create_topics([NewTopic("last", 1, 1)])["last"].result(SECONDS)
             assert znode(ensemble, "/brokers/topics/last") is not None
