@@ -8,7 +8,8 @@ DIR/security/, DIR/clients/    of a secured cluster (`local_security`)
 Every node is a process of its own, led by `server-start` (`local_process`).
 
 Nodes are combined (1 to N), or brokers (1 to B) beside controllers (101 to 100+C). The controllers
-are a dynamic quorum: all of them are its initial voters, named when they are formatted. Partitions
+are a dynamic quorum: all of them are its initial voters, named when they are formatted. Brokers in
+ZooKeeper mode are 1 to B without controllers, beside an ensemble (`local_zookeeper`). Partitions
 of all topics, internal ones included, have three replicas, or one per broker if there are fewer;
 all but one of them, and at least one, must be in sync to accept records (`min.insync.replicas`).
 """
@@ -29,7 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkraft.cli import local_process, local_security
+from sparkraft.cli import local_process, local_security, local_zookeeper
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.local_ports import choose_ports
 from sparkraft.cli.local_process import is_running
@@ -104,11 +105,15 @@ class Layout:
     combined: int = 1
     controllers: int = 0
     brokers: int = 0
+    zookeeper: str = ""
+    """`zookeeper.connect` of brokers in ZooKeeper mode."""
 
     def __str__(self) -> str:
         """As the options of `up` say it."""
         if self.combined:
             return f"--nodes {self.combined}"
+        if self.zookeeper:
+            return f"--zookeeper {self.zookeeper} --brokers {self.brokers}"
         return f"--controllers {self.controllers} --brokers {self.brokers}"
 
     def members(self) -> Iterator[tuple[int, str]]:
@@ -135,6 +140,8 @@ class LocalCluster:
     """DIR if it was created with `up --secure` (`cli.local_security`)."""
     users: list[str] = field(default_factory=list)
     """Of a secured cluster, beside `admin`."""
+    zookeeper: str = ""
+    """`zookeeper.connect` if the brokers are in ZooKeeper mode."""
 
     @property
     def security(self) -> LocalSecurity | None:
@@ -150,7 +157,9 @@ class LocalCluster:
     def layout(self) -> Layout:
         """Its members."""
         roles = [node.roles for node in self.nodes]
-        return Layout(*(roles.count(each) for each in (COMBINED, "controller", "broker")))
+        return Layout(
+            roles.count(COMBINED), roles.count("controller"), roles.count("broker"), self.zookeeper
+        )
 
     @property
     def controllers(self) -> list[LocalNode]:
@@ -164,7 +173,9 @@ class LocalCluster:
 
     @property
     def has_majority(self) -> bool:
-        """Whether enough controllers run to elect one."""
+        """Whether enough controllers run to elect one; ZooKeeper's brokers need none."""
+        if self.zookeeper:
+            return True
         running = sum(is_running(n) and n.state != PAUSED for n in self.controllers)
         return running > len(self.controllers) // 2
 
@@ -210,6 +221,8 @@ class ClusterDirectory:
         content = asdict(cluster)
         if not cluster.secured_in:  # earlier versions, which do not know these fields, can read it
             del content["secured_in"], content["users"]
+        if not cluster.zookeeper:
+            del content["zookeeper"]
         fresh.write_text(json.dumps(content, indent=2) + "\n")
         fresh.replace(self.file)
 
@@ -259,15 +272,21 @@ class ClusterDirectory:
             recorded = self.load()
             if layout is not None and layout != recorded.layout:
                 raise CommandError(
-                    f"a cluster of {recorded.layout} lives in {self.path}, and its voters stay as "
-                    f"they are: start it with {recorded.layout}, or choose another --dir"
+                    f"a cluster of {recorded.layout} lives in {self.path}, and its members stay "
+                    f"as they are: start it with {recorded.layout}, or choose another --dir"
                 )
             return recorded
-        nodes = [
-            self._new_node(node_id, roles) for node_id, roles in (layout or Layout()).members()
-        ]
-        cluster_id = _cluster_id_on_disk(nodes) or _random_id()
-        return LocalCluster(cluster_id=cluster_id, listen=listen, advertise="", nodes=nodes)
+        layout = layout or Layout()
+        nodes = [self._new_node(node_id, roles) for node_id, roles in layout.members()]
+        # ZooKeeper decides the cluster id, and a broker the id of its directory.
+        cluster_id = _cluster_id_on_disk(nodes) or ("" if layout.zookeeper else _random_id())
+        if layout.zookeeper:
+            for node in nodes:
+                node.directory_id = ""
+        return LocalCluster(
+            cluster_id=cluster_id, listen=listen, advertise="", nodes=nodes,
+            zookeeper=layout.zookeeper,
+        )  # fmt: skip
 
     def _new_node(self, node_id: int, roles: str) -> LocalNode:
         home = self.path / f"node-{node_id}"
@@ -327,16 +346,19 @@ def start(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
         if is_running(node):
             raise CommandError(f"node {node.id} is running already (process {node.pid})")
         choose_ports(node, cluster.nodes, cluster.listen, cluster.http_host)
+    if cluster.zookeeper:
+        local_zookeeper.check_ensemble(cluster.zookeeper)
     # All ports are known before the first node is formatted: the voters are named by them.
     for node in nodes:
         _write_properties(cluster, node)
-        _format(cluster, node)
-        _adopt_identity(cluster, node)
+        if not cluster.zookeeper:
+            _format(cluster, node)
+        adopt_identity(cluster, node)
         _launch(node)
 
 
-def _adopt_identity(cluster: LocalCluster, node: LocalNode) -> None:
-    """Record the directory id that the node's meta.properties has.
+def adopt_identity(cluster: LocalCluster, node: LocalNode) -> None:
+    """Record the directory id that the node's meta.properties has, and ZooKeeper's cluster id.
 
     Raises:
         CommandError: the data is of another cluster.
@@ -344,6 +366,8 @@ def _adopt_identity(cluster: LocalCluster, node: LocalNode) -> None:
     meta = _meta_of(node)
     if meta is None:
         return
+    if cluster.zookeeper and not cluster.cluster_id:
+        cluster.cluster_id = meta.cluster_id
     if meta.cluster_id != cluster.cluster_id:
         raise CommandError(
             f"{node.data} is of cluster {meta.cluster_id}, but cluster.json has "
@@ -372,15 +396,10 @@ def _write_properties(cluster: LocalCluster, node: LocalNode) -> None:
 
 def _properties(cluster: LocalCluster, node: LocalNode) -> str:
     lines = {
-        "process.roles": node.roles,
-        "node.id": str(node.id),
+        **_membership(cluster, node),
         **_listeners(cluster, node),
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": ",".join(
-            f"127.0.0.1:{voter.controller_port}" for voter in cluster.controllers
-        ),
         "log.dirs": node.data,
-        **_replication(sum(each.is_broker for each in cluster.nodes)),
+        **_replication(sum(each.is_broker for each in cluster.nodes), shares=not cluster.zookeeper),
         "group.initial.rebalance.delay.ms": "0",
         "sparkraft.http.listener": f"{_in_url(cluster.http_host)}:{node.http_port}",
         **_security_configs(cluster, node),
@@ -390,22 +409,37 @@ def _properties(cluster: LocalCluster, node: LocalNode) -> str:
     return head + "".join(f"{key}={escaped(value)}\n" for key, value in lines.items())
 
 
-def _replication(brokers: int) -> dict[str, str]:
+def _membership(cluster: LocalCluster, node: LocalNode) -> dict[str, str]:
+    if cluster.zookeeper:
+        return local_zookeeper.broker_configs(cluster.zookeeper, node.id)
+    return {
+        "process.roles": node.roles,
+        "node.id": str(node.id),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": ",".join(
+            f"127.0.0.1:{voter.controller_port}" for voter in cluster.controllers
+        ),
+    }
+
+
+def _replication(brokers: int, *, shares: bool) -> dict[str, str]:
     """Three replicas if there are three brokers; two must have a record before it is acknowledged.
 
     One broker can then be down without any effect on clients.
     """
     copies = str(min(brokers, _REPLICAS))
     in_sync = str(max(min(brokers, _REPLICAS) - 1, 1))
-    return {
+    configs = {
         "default.replication.factor": copies,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
         "transaction.state.log.min.isr": in_sync,
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": in_sync,
     }
+    if shares:
+        configs["share.coordinator.state.topic.replication.factor"] = copies
+        configs["share.coordinator.state.topic.min.isr"] = in_sync
+    return configs
 
 
 def _listeners(cluster: LocalCluster, node: LocalNode) -> dict[str, str]:

@@ -11,6 +11,7 @@ from sparkraft.cli.local_cluster import ClusterDirectory, Layout, LocalCluster
 from sparkraft.cli.local_ports import is_loopback
 from sparkraft.cli.local_process import is_running
 from sparkraft.cli.local_security import check_user
+from sparkraft.cli.local_zookeeper import ensemble_of
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
 
@@ -36,7 +37,15 @@ def _options() -> Options:
         type=int,
         metavar="C",
     )
-    options.value("--brokers", about="brokers, beside --controllers", type=int, metavar="B")
+    options.value(
+        "--brokers", about="brokers, beside --controllers or --zookeeper", type=int, metavar="B"
+    )
+    options.value(
+        "--zookeeper",
+        about="zookeeper.connect of a running ensemble: the brokers are in ZooKeeper mode, and one "
+        "of them becomes the controller",
+        metavar="HOST:PORT",
+    )
     options.value(
         "--port",
         about="node 1 listens there for clients, node i on PORT+i-1 (default: as before, else "
@@ -122,6 +131,8 @@ def _check(values: Values) -> None:
 
 def _layout(values: Values) -> Layout | None:
     """The requested members; None if the options keep the existing ones."""
+    if values.zookeeper is not None:
+        return _layout_beside_zookeeper(values)
     if values.nodes is None and values.controllers is None and values.brokers is None:
         return None
     if values.nodes is not None:
@@ -129,10 +140,23 @@ def _layout(values: Values) -> Layout | None:
             raise UsageError("--nodes are both roles in one; leave out --controllers and --brokers")
         return Layout(_voters("--nodes", values.nodes))
     if values.controllers is None or values.brokers is None:
-        raise UsageError("--controllers and --brokers go together")
-    if not 1 <= values.brokers <= _BROKERS_MAX:
+        raise UsageError("--controllers and --brokers go together, or --zookeeper and --brokers")
+    return Layout(0, _voters("--controllers", values.controllers), _brokers(values.brokers))
+
+
+def _layout_beside_zookeeper(values: Values) -> Layout:
+    if values.nodes is not None or values.controllers is not None:
+        raise UsageError("--zookeeper goes with --brokers; leave out --nodes and --controllers")
+    if values.secure:
+        raise UsageError("--secure is for clusters without ZooKeeper")
+    connect = str(ensemble_of(values.zookeeper))
+    return Layout(0, 0, _brokers(1 if values.brokers is None else values.brokers), connect)
+
+
+def _brokers(count: int) -> int:
+    if not 1 <= count <= _BROKERS_MAX:
         raise UsageError(f"--brokers is between 1 and {_BROKERS_MAX}")
-    return Layout(0, _voters("--controllers", values.controllers), values.brokers)
+    return count
 
 
 def _voters(option: str, count: int) -> int:
@@ -171,6 +195,8 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
         directory.save(cluster)
         for node in started:
             local_cluster.wait_until_serving(cluster, node)
+            local_cluster.adopt_identity(cluster, node)
+        directory.save(cluster)
         _create_users(directory, cluster, values)
     except BaseException:
         local_cluster.stop(*started)
