@@ -1,6 +1,7 @@
 """`up --zookeeper`: brokers in ZooKeeper mode beside a real ensemble, in one command."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def test_two_brokers_serve_and_one_replaces_the_controller(home, ensemble: Ensem
 
     wait_until(is_created, "the other broker is the controller", 60)
     assert controller_in(connect, capsys) == 3 - killed
+    explain = ["explain", "controller", "--bootstrap-server", topics[2]]
+    capsys.readouterr()
+    assert cli.main([*explain, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["controller"], found["epoch"]) == (3 - killed, 2)
+    texts = [step["text"] for step in found["failover"]]
+    assert "read 1 brokers, 1 topics, 2 partitions" in texts
     # Until its session has expired the broker is still registered.
     start_killed = ["node", "start", str(killed), "--dir", str(home)]
     wait_until(lambda: cli.main(start_killed) == 0, "it starts again", 60)
@@ -62,6 +70,16 @@ def test_two_brokers_serve_and_one_replaces_the_controller(home, ensemble: Ensem
         return capsys.readouterr().out.split() == ["t", "u"]
 
     wait_until(are_listed, "the controller has sent the topics", 60)
+    explain[3] = cluster["bootstrap"]
+    assert cli.main([*explain, "--last", "200"]) == 0
+    check_that_the_journal_was_kept(capsys.readouterr().out, 3 - killed)
+
+
+def check_that_the_journal_was_kept(text: str, second: int) -> None:
+    assert f"broker {second}  attempt: won epoch 2" in text
+    found = re.match(r"controller  broker [12], epoch (\d+), since", text)
+    assert found, text
+    assert int(found[1]) > 2
 
 
 @pytest.mark.parametrize(

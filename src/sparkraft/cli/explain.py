@@ -13,6 +13,7 @@ _MODULES = {
     "broker": "explain_broker",
     "topic": "explain_topic",
     "group": "explain_group",
+    "controller": "explain_controller",
     "failover": "explain_failover",
     "broker-failure": "explain_broker_failure",
 }
@@ -24,6 +25,7 @@ usage: sparkraft explain cluster                     whether it is healthy, in o
        sparkraft explain broker ID                   what it leads, won, lost, and where it lags
        sparkraft explain topic NAME                  all its partitions, a line each
        sparkraft explain group ID                    its members, epochs and moved partitions
+       sparkraft explain controller                  who is it in ZooKeeper mode, since when, why
        sparkraft explain failover                    what the next ZooKeeper controller would do
        sparkraft explain broker-failure ID           what a ZooKeeper controller does if it fails
 

@@ -47,7 +47,7 @@ def check_ensemble(connect: str) -> None:
 
 
 def broker_configs(connect: str, broker_id: int) -> dict[str, str]:
-    """What a broker has instead of the configs of a KRaft node."""
+    """The configs of a broker that replace those of a KRaft node."""
     return {
         "broker.id": str(broker_id),
         "zookeeper.connect": connect,

@@ -124,6 +124,7 @@ class ApiKey(IntEnum):
     DESCRIBE_GROUP_DECISIONS = 10_004
     DESCRIBE_IMAGE = 10_005
     DESCRIBE_METADATA_LOG = 10_006
+    DESCRIBE_CONTROLLER_DECISIONS = 10_007
 
 
 class ApiInfo(NamedTuple):
@@ -743,6 +744,16 @@ _TABLE: Final = (
         _BOTH,
         False,
         "k10006_describe_metadata_log",
+    ),
+    (
+        ApiKey.DESCRIBE_CONTROLLER_DECISIONS,
+        "DescribeControllerDecisions",
+        0,
+        0,
+        0,
+        _ZOOKEEPER,
+        False,
+        "k10007_describe_controller_decisions",
     ),
 )
 

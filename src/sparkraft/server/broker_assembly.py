@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
     from sparkraft.storage.log_manager import LogManager
     from sparkraft.tls.dialing import Connect
+    from sparkraft.zookeeper.controller.journal import ControllerJournal
 
 
 class Publisher(Protocol):
@@ -89,6 +90,7 @@ class Joined(NamedTuple):
         forwarding: sends clients' requests to the controller.
         reports_directories: whether the controller needs the log directory of each replica.
         controller_requests: serves the ZooKeeper controller; None in KRaft mode.
+        controller_journal: of this node as that controller; None in KRaft mode.
     """
 
     lifecycle: "Lifecycle"
@@ -96,6 +98,7 @@ class Joined(NamedTuple):
     forwarding: "Forwarding | ZooKeeperForwarding"
     reports_directories: bool
     controller_requests: "ControllerRequests | None"
+    controller_journal: "ControllerJournal | None" = None
 
 
 class Membership(Protocol):
@@ -285,6 +288,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
             image=lambda: metadata.image,
         ),
         controller_requests=joined.controller_requests,
+        controller_journal=joined.controller_journal,
     )
 
 

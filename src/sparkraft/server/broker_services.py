@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sparkraft.server.zookeeper.control import ControllerRequests
     from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
     from sparkraft.storage.log_manager import LogManager
+    from sparkraft.zookeeper.controller.journal import ControllerJournal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class BrokerServices:
         raft: this node's member (voter or observer) of the metadata quorum; None in ZooKeeper mode.
         controller: the local controller if this node has that role, else None.
         controller_requests: serves the ZooKeeper controller; None in KRaft mode.
+        controller_journal: of this node as the ZooKeeper controller; None in KRaft mode.
         reads_by_rack: whether consumers are directed to followers in their rack (KIP-392).
     """
 
@@ -94,6 +96,7 @@ class BrokerServices:
     client_quotas: "ClientQuotas"
     telemetry: "ClientTelemetry"
     controller_requests: "ControllerRequests | None" = None
+    controller_journal: "ControllerJournal | None" = None
 
     @property
     def image(self) -> "ClusterImage":

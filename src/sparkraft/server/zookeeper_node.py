@@ -252,4 +252,5 @@ class ZooKeeperMembership:
             controller_requests=ControllerRequests(
                 self._images, hosting, broker_epoch, self._controller, self._configs
             ),
+            controller_journal=self._own.controller.journal,
         )

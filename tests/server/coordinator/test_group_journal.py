@@ -8,7 +8,7 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k10004_describe_group_decisions import (
     DescribeGroupDecisionsRequest,
 )
-from sparkraft.server.coordinator.group_journal import FILE_NAME, GroupJournalFile
+from sparkraft.server.coordinator.group_journal import FILE_NAME, group_journal_file
 from sparkraft.storage.disk import OsDisk
 from tests.server.coordinator.fake_broker import FakeBroker
 
@@ -30,7 +30,7 @@ def entry(at_ms: int, group_id: str = "g") -> JournalEntry:
 
 
 def journal_in(path: Path, entries_max: int = 5) -> Journal:
-    file = GroupJournalFile(OsDisk(), str(path), entries_max)
+    file = group_journal_file(OsDisk(), str(path), entries_max)
     return Journal(entries_max, earlier=file.read(), sink=file.append)
 
 

@@ -352,6 +352,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_GROUP_DECISIONS: "k10004_describe_group_decisions",
     ApiKey.DESCRIBE_IMAGE: "k10005_describe_image",
     ApiKey.DESCRIBE_METADATA_LOG: "k10006_describe_metadata_log",
+    ApiKey.DESCRIBE_CONTROLLER_DECISIONS: "k10007_describe_controller_decisions",
 }
 """Key → file in this package. One line per key, sorted; its `API` has the listeners."""
 

@@ -141,13 +141,13 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         """The recent decisions about all groups, also those of earlier runs."""
         if self._journal is None:
             from sparkraft.coordinator.group.journal import Journal
-            from sparkraft.server.coordinator.group_journal import GroupJournalFile
+            from sparkraft.server.coordinator.group_journal import group_journal_file
 
             entries_max = self.group_config.journal_entries_max
             if self._disk is None:
                 self._journal = Journal(entries_max)
                 return self._journal
-            file = GroupJournalFile(self._disk, self._config.metadata_log_dir, entries_max)
+            file = group_journal_file(self._disk, self._config.metadata_log_dir, entries_max)
             self._journal = Journal(entries_max, earlier=file.read(), sink=file.append)
         return self._journal
 

@@ -32,6 +32,7 @@ from sparkraft.server.controller.submission import set_error
 from sparkraft.server.zookeeper import controller_api
 from sparkraft.server.zookeeper.config_changes import ConfigChanges
 from sparkraft.server.zookeeper.control_channels import ControlChannels
+from sparkraft.server.zookeeper.controller_journal import controller_journal_file
 from sparkraft.server.zookeeper.pausing import pausing
 from sparkraft.server.zookeeper.topic_changes import TopicChanges
 from sparkraft.zookeeper.controller.active import Active, Settings
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from sparkraft.server.zookeeper.session import EnsembleSession
     from sparkraft.tls.dialing import Connect
     from sparkraft.zookeeper.controller.context import ControllerContext
+    from sparkraft.zookeeper.controller.journal import ControllerJournal
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +142,8 @@ class OwnController:
                 features_version=protocol.features,
             )
         )
+        file = controller_journal_file(env.disk, config.metadata_log_dir)
+        self._active.journal.keep(file.read(), env.clock.wall_ms, file.append)
         self.task = ControllerTask(
             Controller(self._active),
             env.clock,
@@ -187,6 +191,11 @@ class OwnController:
     def state(self) -> str:
         """Kafka's name of the state of the running event."""
         return self.task.controller.state
+
+    @property
+    def journal(self) -> "ControllerJournal":
+        """Its decisions and observations, also before the last restart."""
+        return self._active.journal
 
     @property
     def elections(self) -> "Mapping[str, int]":

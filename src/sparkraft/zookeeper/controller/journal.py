@@ -1,9 +1,11 @@
-"""Decisions with their reasons: elections, failed transitions, failover steps.
+"""Decisions with their reasons: attempts, failover steps, elections, failed transitions.
 
-Soft state of one node, bounded; it starts with the process.
+Bounded; soft state that no decision depends on. The node keeps it on disk, so that it survives a
+restart.
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from sparkraft.controller.journal import ElectionJournal
@@ -16,20 +18,57 @@ class Entry(NamedTuple):
     """A decision or an observation."""
 
     kind: str
-    """`attempt`, `failover`, `resignation`, `failed transition` or `event`."""
+    """`attempt`, `failover`, `resignation`, `failed transition`, `brokers`, `deletion` or
+    `reassignment`."""
     text: str
+    at_ms: int = 0
+    """Wall clock."""
+
+
+Sink = Callable[[Entry, Iterable[Entry]], None]
+"""Takes a new entry, and all that are kept, with it."""
 
 
 class ControllerJournal:
-    """The newest entries, and the elections of partition leaders."""
+    """The newest entries, and the elections of partition leaders.
+
+    Attributes:
+        entries: oldest first.
+        elections: of this run of the node.
+    """
 
     def __init__(self) -> None:
         self.entries: deque[Entry] = deque(maxlen=ENTRIES_MAX)
         self.elections = ElectionJournal()
+        self._dropped = 0
+        self._now: Callable[[], int] = int
+        self._sink: Sink | None = None
+
+    def keep(self, earlier: Iterable[Entry], now: Callable[[], int], sink: Sink) -> None:
+        """Continue after the entries of earlier runs.
+
+        Args:
+            earlier: oldest first.
+            now: the wall clock in ms.
+            sink: stores entries.
+        """
+        self.entries.extend(earlier)
+        self._now = now
+        self._sink = sink
 
     def add(self, kind: str, text: str) -> None:
-        self.entries.append(Entry(kind, text))
+        entry = Entry(kind, text, self._now())
+        self._dropped += len(self.entries) == ENTRIES_MAX
+        self.entries.append(entry)
+        if self._sink is not None:
+            self._sink(entry, self.entries)
 
     def of(self, kind: str) -> list[str]:
         """Return the texts of one kind, oldest first."""
         return [entry.text for entry in self.entries if entry.kind == kind]
+
+    def numbered(self, first: int) -> Iterator[tuple[int, Entry]]:
+        """Entries from number `first` on, with their numbers, which stay when older ones go."""
+        for number, entry in enumerate(self.entries, self._dropped):
+            if number >= first:
+                yield number, entry
