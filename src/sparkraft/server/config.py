@@ -471,6 +471,12 @@ class NodeConfig(Mapping[str, ConfigValue]):
         named = self.text("inter.broker.listener.name")
         return named.upper() or self.text("security.inter.broker.protocol")
 
+    @cached_property
+    def control_plane_listener_name(self) -> str:
+        """In ZooKeeper mode, the listener of brokers between them and the controller (KIP-291)."""
+        named = self.text("control.plane.listener.name") if self.is_zookeeper else ""
+        return named.upper() or self.inter_broker_listener_name
+
     def protocol_of(
         self, listener: str, key: str = "controller.listener.names"
     ) -> SecurityProtocol:
@@ -611,6 +617,21 @@ class NodeConfig(Mapping[str, ConfigValue]):
             raise ConfigError(
                 f"inter.broker.listener.name {self.inter_broker_listener_name} is not a broker "
                 "listener in advertised.listeners"
+            )
+        if self.is_zookeeper and self.text("control.plane.listener.name"):
+            self._check_control_plane(advertised)
+
+    def _check_control_plane(self, advertised: set[str]) -> None:
+        name, between = self.control_plane_listener_name, self.inter_broker_listener_name
+        if name not in advertised:
+            raise ConfigError(
+                f"control.plane.listener.name {name} must be a listener name defined in "
+                f"advertised.listeners: {', '.join(sorted(advertised))}"
+            )
+        if name == between:
+            raise ConfigError(
+                "control.plane.listener.name must differ from the inter-broker listener name; "
+                f"both are {name}"
             )
 
     def _check_numbers(self) -> None:

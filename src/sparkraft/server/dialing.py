@@ -21,8 +21,8 @@ class NodeDialing:
 
     Attributes:
         to_brokers: connects to the inter-broker listeners of other nodes.
-        to_controllers: connects to their controller listeners; in ZooKeeper mode a controller is a
-            broker, and has none.
+        to_controllers: connects to their controller listeners; in ZooKeeper mode between brokers
+            and the controller, to control.plane.listener.name if it is set.
     """
 
     def __init__(self, config: "NodeConfig", network: "Network", tls: "NodeTls") -> None:
@@ -31,9 +31,11 @@ class NodeDialing:
         self.to_brokers: Connect = network.connect
         if config.is_broker:
             self.to_brokers = self._to(config.inter_broker_listener_name)
-        self.to_controllers = self.to_brokers
-        if not config.is_zookeeper:
-            self.to_controllers = self._to(config.controller_listener_names[0])
+        self.to_controllers = self._to(
+            config.control_plane_listener_name
+            if config.is_zookeeper
+            else config.controller_listener_names[0]
+        )
 
     def _to(self, listener: str) -> "Connect":
         if self._tls.settings_of(listener) is None:

@@ -97,7 +97,6 @@ _REFUSED: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("zookeeper.set.acl", _is_true, "znodes with ACLs are not available"),
     ("zookeeper.ssl.client.enable", _is_true, "TLS to ZooKeeper is not available"),
     (MIGRATION_ENABLE, _is_true, "migration to KRaft is not available"),
-    ("control.plane.listener.name", bool, "a listener for the controller only is not available"),
 )
 
 

@@ -79,7 +79,7 @@ class ZooKeeperNode(Node):
         assert level is not None, "checked with the configuration"
         self._images = ZooKeeperImages(level)
         self._configs = ZooKeeperConfigs(self._session, self._images, env.clock)
-        self._known = KnownController(self._images, config.inter_broker_listener_name)
+        self._known = KnownController(self._images, config.control_plane_listener_name)
         self._own: OwnControllerServices | None = None
         """The controller of this node; None before it is made."""
 
@@ -143,8 +143,8 @@ class ZooKeeperNode(Node):
             self._known,
             node_id=self.config.node_id,
             local=self._own,
-            controller_listener=self.config.inter_broker_listener_name,
-            connect=self._dialing.to_brokers,
+            controller_listener=self.config.control_plane_listener_name,
+            connect=self._dialing.to_controllers,
             login=inter_broker_login(self.config),
             describe=self._known.describe,
             load=partial(load_api, controller_listener=False, zookeeper=True),
@@ -171,7 +171,7 @@ class ZooKeeperNode(Node):
             self._images,
             self._configs,
             cluster_id=cluster_id,
-            connect=self._dialing.to_brokers,
+            connect=self._dialing.to_controllers,
             spawn=self.spawn,
         )
         return OwnControllerServices(self.config, self.env, controller, cluster_id=cluster_id)

@@ -67,6 +67,10 @@ class Nodes:
             await node.start()
             await until(lambda: self.controller() > 0)
 
+    def set_port(self, broker: int, port: int) -> None:
+        """Record the port for clients of a broker with listeners of its own."""
+        self._ports[broker] = port
+
     async def stop(self, broker: int) -> None:
         await self._running.pop(broker).stop()
 

@@ -39,7 +39,8 @@ def test_the_configuration_of_kafka_3_9_is_that_of_a_broker():
         ("zookeeper.metadata.migration.enable", "true", "migration to KRaft"),
         ("inter.broker.protocol.version", "2.8", "from 3.3-IV3 to 3.9-IV0"),
         ("inter.broker.protocol.version", "4.0", "from 3.3-IV3 to 3.9-IV0"),
-        ("control.plane.listener.name", "CONTROL", "listener for the controller"),
+        ("control.plane.listener.name", "CONTROL", "must be a listener name defined in"),
+        ("control.plane.listener.name", "PLAINTEXT", "must differ from the inter-broker"),
     ],
 )
 def test_what_is_not_available_is_refused(key, value, reason):

@@ -10,6 +10,7 @@ from sparkraft.server.health import health_of
 from sparkraft.server.metrics import parts
 from sparkraft.zookeeper.requests import Delete
 from tests.server.harness import run, until
+from tests.support.ports import lasting_ports
 from tests.zookeeper.broker.nodes import Nodes, nodes_in
 
 pytestmark = [pytest.mark.real_time]
@@ -40,6 +41,31 @@ async def produce(nodes: Nodes, topic: str, partitions: int) -> None:
         await producer.flush()
         for each in sent:
             await each
+
+
+def test_the_controller_uses_its_own_listener(tmp_path):
+    """KIP-291: control.plane.listener.name, in both directions."""
+
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            for broker in (1, 2):
+                clients, control = lasting_ports(2)
+                await nodes.start(
+                    broker,
+                    listeners=f"PLAINTEXT://127.0.0.1:{clients},CONTROL://127.0.0.1:{control}",
+                    listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+                    control_plane_listener_name="CONTROL",
+                )
+                nodes.set_port(broker, clients)
+            await until(lambda: sorted(nodes[2].broker.image.brokers) == [1, 2])
+            # Broker 2 asks the controller for producer ids.
+            assert await nodes[2].broker.producer_ids.take_from_next_block() >= 0
+            for broker in (1, 2):
+                opened = {each.name: each.connections_total for each in nodes[broker].listeners}
+                assert opened["CONTROL"] > 0
+                assert opened["PLAINTEXT"] == 0
+
+    run(test())
 
 
 def test_topics_are_created_written_and_deleted_under_our_controller(tmp_path):

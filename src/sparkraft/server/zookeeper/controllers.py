@@ -1,6 +1,7 @@
 """The controller as a broker in ZooKeeper mode knows it: from the last UpdateMetadata.
 
-As Kafka 3.9 (`MetadataCacheControllerNodeProvider`), requests go to its inter-broker listener.
+As Kafka 3.9 (`MetadataCacheControllerNodeProvider`), requests go to control.plane.listener.name if
+it is set, else to its inter-broker listener.
 Between an election and the first UpdateMetadata they reach the former controller, which refuses
 them with NOT_CONTROLLER; the `ControllerChannel` then looks here again.
 """

@@ -118,7 +118,7 @@ class OwnController:
             images: the published ones.
             configs: reads configs into them.
             cluster_id: as in ZooKeeper.
-            connect: opens connections to inter-broker listeners.
+            connect: opens connections to the listeners of brokers for the controller.
             spawn: runs a task of the node.
         """
         self._config = config
@@ -153,7 +153,7 @@ class OwnController:
             on_worked=pausing(env),
         )
         self.channels = ControlChannels(
-            Sender(config.node_id, protocol, config.inter_broker_listener_name),
+            Sender(config.node_id, protocol, config.control_plane_listener_name),
             env.clock,
             connect=connect,
             timeout_ms=config.number("controller.socket.timeout.ms"),
