@@ -10,6 +10,7 @@ from sparkraft.controller.activation import MigrationRefusedError, check_levels,
 from sparkraft.controller.controller import Controller
 from sparkraft.metadata.image import MigrationState
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k70_controller_registration as k70
 from sparkraft.protocol.messages.metadata_records import (
@@ -164,3 +165,16 @@ def test_the_features_must_be_those_of_brokers_in_zookeeper_mode():
         check_levels({"metadata.version": 21, "group.version": 1})
     with pytest.raises(MigrationRefusedError, match=r"formatted with 4\.3-IV0"):
         Cluster(bootstrap=default_bootstrap(), migration_enabled=True)
+
+
+def test_passwords_are_not_written_to_zookeeper(cluster):
+    cluster.start(1, **ZOOKEEPER)
+    copy_everything(cluster)
+    cluster.heartbeat(1)
+    key = "listener.name.external.ssl.key.password"
+    for name, expected in ((key, ErrorCode.INVALID_REQUEST), ("log.retention.ms", ErrorCode.NONE)):
+        config = k44.AlterableConfig(name=name, config_operation=0, value="5")
+        resource = k44.AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+        request = k44.IncrementalAlterConfigsRequest(resources=[resource])
+        response = cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        assert response.responses[0].error_code == expected, response

@@ -243,6 +243,8 @@ def _validate(context: DecisionContext, kind: int, name: str, final: Mapping[str
     elif kind == ResourceType.BROKER:
         _check_broker_name(name)
         _check_broker_configs(name, final)
+        if context.is_migrating:
+            _check_no_passwords(final)
     elif kind == ResourceType.GROUP:
         if not name:
             wrong = "Default group resources are not allowed."
@@ -289,6 +291,18 @@ def _check_broker_configs(name: str, final: Mapping[str, str]) -> None:
             parse_value(definition, final[key])
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.detail) from error
+
+
+def _check_no_passwords(final: Mapping[str, str]) -> None:
+    """Brokers in ZooKeeper mode expect encrypted passwords in ZooKeeper (KIP-866).
+
+    Kafka encrypts them by `password.encoder.secret`, which is not available here.
+    """
+    for key in sorted(final):
+        definition = dynamic_definition_of(key)
+        if definition is not None and definition.kind is ConfigType.PASSWORD:
+            wrong = f"{key} cannot be set while the cluster is migrated from ZooKeeper."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
 
 
 def _parse_all(definitions: Mapping[str, ConfigDef], final: Mapping[str, str], what: str) -> None:
