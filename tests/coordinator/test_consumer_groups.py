@@ -548,10 +548,16 @@ def test_a_result_for_an_expression_that_nobody_uses_is_dropped() -> None:
 
 def test_an_expression_that_is_not_re2_is_refused() -> None:
     world = ConsumerWorld(t=2)
-    for pattern in ("(", "(?=t)", r"(t)\1"):
+    repeated = ("(x{1000}){1000}", "(x{100}){100}", "x{1001}")
+    for pattern in ("(", "(?=t)", r"(t)\1", r"t\C", r"\Qt\E\C", *repeated):
         a = Client("a", topics=(), regex=pattern)
         assert world.beat(a) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert world.log == []
+
+
+def test_quoted_text_is_no_escape() -> None:
+    assert matching(r"\QC\C\E.*", ["C\\C", "C"]) == ["C\\C"]
+    assert matching(r"t\\C", ["t\\C"]) == ["t\\C"]
 
 
 def test_an_expression_that_would_backtrack_matches_in_linear_time() -> None:

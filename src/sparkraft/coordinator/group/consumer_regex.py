@@ -11,6 +11,7 @@ the topics as of the last resolution. It resolves all its expressions again
 but not within ten seconds of the last resolution.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,9 @@ RESOLUTION_INTERVAL_MS_MIN = 10_000
 
 RESOLUTION_MS_MAX = 60_000
 """After that a resolution is taken as lost."""
+
+_ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
+"""Escaped characters of an expression, without those between `\\Q` and `\\E`."""
 
 _COMPILED_MAX = 256
 _PATTERN_MEMORY_MAX = 8 << 20
@@ -53,9 +57,14 @@ class MatchingTopics(NamedTuple):
 
 @lru_cache(maxsize=_COMPILED_MAX)
 def compiled_regex(pattern: str) -> Any:
-    """The compiled expression; KafkaError (INVALID_REGULAR_EXPRESSION) if it is malformed."""
+    r"""The compiled expression; KafkaError (INVALID_REGULAR_EXPRESSION) if it is malformed.
+
+    `\C`, which matches a byte, is refused as by RE2/J, whose text has no bytes.
+    """
     import re2
 
+    if any(escape[1] == "C" for escape in _ESCAPES.finditer(pattern)):
+        raise _malformed(pattern, "invalid escape sequence: \\C")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _PATTERN_MEMORY_MAX
@@ -64,10 +73,14 @@ def compiled_regex(pattern: str) -> Any:
     except re2.error as error:
         detail = error.args[0] if error.args else ""
         reason = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.",
-        ) from error
+        raise _malformed(pattern, reason) from error
+
+
+def _malformed(pattern: str, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.",
+    )
 
 
 def matching(pattern: str, topics: Iterable[str]) -> list[str]:
