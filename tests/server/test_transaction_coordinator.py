@@ -498,7 +498,7 @@ def test_transactions_are_described_and_listed(tmp_path):
             ongoing, idle = ("one", "Ongoing"), ("two", "Empty")
             assert await listed() == [[ongoing, idle], []]
             assert await listed(state_filters=["Empty", "Odd"]) == [[idle], ["Odd"]]
-            assert await listed(state_filters=["Odd"]) == [[], ["Odd"]]
+            assert await listed(state_filters=["Odd", "Odd"]) == [[], ["Odd"]]
             assert await listed(producer_id_filters=[first.producer_id]) == [[ongoing], []]
             assert await listed(duration_filter=3_600_000) == [[idle], []]
             assert await listed(transactional_id_pattern="o.*") == [[ongoing], []]

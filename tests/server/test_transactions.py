@@ -44,8 +44,9 @@ async def open_transaction(node, topic, *values, **given):
 
 async def mark(connection, *topics, commit=False, epoch=0, coordinator_epoch=1, **given):
     """Error codes of one marker by (topic, partition)."""
+    producer_id = given.pop("producer_id", PRODUCER)
     marker = WritableTxnMarker(
-        producer_id=PRODUCER,
+        producer_id=producer_id,
         producer_epoch=epoch,
         transaction_result=commit,
         coordinator_epoch=coordinator_epoch,
@@ -53,7 +54,7 @@ async def mark(connection, *topics, commit=False, epoch=0, coordinator_epoch=1, 
         topics=[WritableTxnMarkerTopic(name=name, partition_indexes=[0]) for name in topics],
     )
     answer = await connection.send(WriteTxnMarkersRequest(markers=[marker]), **given)
-    assert [result.producer_id for result in answer.markers] == [PRODUCER]
+    assert [result.producer_id for result in answer.markers] == [producer_id]
     return {
         (topic.name, part.partition_index): ErrorCode(part.error_code)
         for topic in answer.markers[0].topics
@@ -169,6 +170,11 @@ def test_markers_that_are_late_or_lost_are_refused(tmp_path):
                 ("t", 0): ErrorCode.NONE,
                 ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             }
+            end = await latest(connection, "t", 0)
+            for wrong in ({"producer_id": -1}, {"epoch": -1}):
+                assert await error_of(**wrong) == ErrorCode.INVALID_REQUEST
+            assert await error_of(producer_id=7, coordinator_epoch=-2) == fenced
+            assert await latest(connection, "t", 0) == end
             node.broker.replica_manager.hosted("t", 0).is_leader = False
             assert await error_of(epoch=2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
             await connection.close()

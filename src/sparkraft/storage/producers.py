@@ -218,9 +218,7 @@ class Producers:
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        state = self._states.get(producer_id)
-        if state is None:
-            return
+        state = self._states.get(producer_id) or ProducerState(producer_id)
         strict = transaction_version >= _EPOCH_PER_TRANSACTION_VERSION
         # A repeated marker has the epoch of the one that was written, and finds no transaction.
         is_current = producer_epoch == state.epoch and state.txn_first_offset >= 0

@@ -38,9 +38,10 @@ class ListFilter:
 
 
 def known_states(labels: Collection[str]) -> tuple[frozenset[TransactionState], list[str]]:
-    """The states called `labels`, and the labels of no state."""
-    known = frozenset(_STATES_BY_LABEL[label] for label in labels if label in _STATES_BY_LABEL)
-    return known, [label for label in labels if label not in _STATES_BY_LABEL]
+    """The states called `labels`, and the labels of no state, each once."""
+    named = dict.fromkeys(labels)
+    known = frozenset(_STATES_BY_LABEL[label] for label in named if label in _STATES_BY_LABEL)
+    return known, [label for label in named if label not in _STATES_BY_LABEL]
 
 
 def listed(one: TransactionMetadata) -> k66.TransactionState:

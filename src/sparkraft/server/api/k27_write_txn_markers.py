@@ -7,6 +7,7 @@ Behaviour:
     * A coordinator epoch below the newest seen: TRANSACTION_COORDINATOR_FENCED. A producer epoch
       below the producer's: INVALID_PRODUCER_EPOCH; from transaction version 2 on also an equal one
       while a transaction is open.
+    * A negative producer id or epoch: INVALID_REQUEST.
     * In `__consumer_offsets` the group coordinator publishes or drops what was pending.
     * Not hosted here: UNKNOWN_TOPIC_OR_PARTITION. Hosted, but led elsewhere or loading:
       NOT_LEADER_OR_FOLLOWER; the coordinator tries again.

@@ -59,6 +59,10 @@ class MarkerLog:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
         producer_id, epoch = marker.producer_id, marker.producer_epoch
+        if producer_id < 0 or epoch < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"a marker of producer {producer_id} in epoch {epoch}"
+            )
         end = EndTransaction(kind, marker.coordinator_epoch)
 
         def check() -> None:
