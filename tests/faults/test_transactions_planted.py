@@ -52,4 +52,4 @@ def test_a_planted_bug_is_reported(tmp_path: Path, bug: str, found: str) -> None
         pytest.raises(AssertionError, match=found),
         transactions_world(tmp_path, cluster_class=cluster_with(bug)) as world,
     ):
-        world.records_go_on(VALUES)
+        world.values_go_on(VALUES)

@@ -31,6 +31,9 @@ from tests.support.transaction_load import TransactionLoad
 CALM_VALUES = 60
 """Committed in each calm before a fault."""
 
+RECORDS_PER_VALUE = 10
+"""Faults wait for a number of records; without transactions they are written ten times as fast."""
+
 RATE_MIN = 10
 """Committed values a second without which a run proves nothing."""
 
@@ -54,6 +57,11 @@ class TransactionsWorld(RecordsWorld):
         self.struck[name] += 1
 
     def records_go_on(self, count: int = 200) -> None:
+        """While a fault lasts: `count` is that of `RecordsWorld`."""
+        self.values_go_on(count // RECORDS_PER_VALUE)
+
+    def values_go_on(self, count: int = 200) -> None:
+        """Return once so many values more are committed."""
         assert self.load is not None
         try:
             super().records_go_on(count)
@@ -108,7 +116,7 @@ def transactions_world(
             if moves:
                 world.churn = moving.enter_context(Churn(cluster, world.dice))
             yield world
-            world.records_go_on()
+            world.values_go_on()
             moving.close()
             world.must_be_in_sync()
         world.verdict = world.load.verdict()
