@@ -9,6 +9,7 @@ some open as a process that crashes: its next producer, with the same transactio
 A copier moves records of a topic to another one, with its group's offsets in the transactions.
 """
 
+import logging
 import random
 import threading
 import time
@@ -46,6 +47,9 @@ LEFT_TIMEOUT_MS = 6_000
 """Of a transaction that is left open for good: the values must arrive before it."""
 
 LEAVE_ATTEMPTS = 5
+WARNINGS = 4
+"""librdkafka's level of its line about an offset that it resets after an error."""
+
 JOIN_SECONDS = 180
 VALUES_MAX = 6
 COMMITS, ABORTS, ABANDONS = "commit", "abort", "abandon"
@@ -288,6 +292,19 @@ def _arrive(name: str, bootstrap: str, topic: str, transaction: Transaction) -> 
     return arrived == [None] * len(transaction.values)
 
 
+class _OffsetResets(logging.Handler):
+    """Notes where librdkafka moves the position of a consumer on its own, and why."""
+
+    def __init__(self, noted: list[str]) -> None:
+        super().__init__()
+        self._noted = noted
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = record.getMessage()
+        if "offset reset" in said:
+            self._noted.append(said)
+
+
 class Copier(_Worker):
     """A member of a group that copies records exactly once (KIP-447), partition to partition.
 
@@ -317,8 +334,10 @@ class Copier(_Worker):
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-            "log_level": 0,
+            "log_level": WARNINGS,
         }
+        self._logger = logging.Logger(name)
+        self._logger.addHandler(_OffsetResets(self.endings))
         if protocol == "classic":
             self._settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
         self._moved = False
@@ -326,7 +345,7 @@ class Copier(_Worker):
 
     def _session(self) -> None:
         producer = self._producer(self._bootstrap)
-        consumer = Consumer(self._settings)
+        consumer = Consumer(self._settings, logger=self._logger)
         try:
             consumer.subscribe(
                 [self._source],
