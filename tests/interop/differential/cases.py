@@ -25,6 +25,8 @@ from tests.interop.differential.consumer_group_cases import consumer_groups
 from tests.interop.differential.failover_cases import failovers
 from tests.interop.differential.group_cases import groups
 from tests.interop.differential.migration_cases import migrations
+from tests.interop.differential.nonsense_cases import absurd_transactions
+from tests.interop.differential.nonsense_group_cases import absurd_groups
 from tests.interop.differential.record_cases import produces, reads
 from tests.interop.differential.topic_cases import creations, deletions, metadata
 from tests.interop.differential.transaction_cases import transactions
@@ -89,7 +91,8 @@ def broken_frames() -> Iterator[Case]:
 def transaction_cases(level: int) -> list[Case]:
     """Transactions at an older transaction.version."""
     return [
-        *creations(), *transactions(level), *transactional_produces(level), *failovers(level),
+        *creations(), *transactions(level), *transactional_produces(level), *absurd_transactions(level),
+        *failovers(level),
     ]  # fmt: skip
 
 
@@ -98,6 +101,6 @@ def all_cases() -> list[Case]:
     parts = (
         handshakes, creations, metadata, produces, reads, groups, transactions, transactional_produces,
         consumer_groups, migrations, administration, scram_users, leadership, deletions, broken_frames,
-        failovers,
+        absurd_transactions, absurd_groups, failovers,
     )  # fmt: skip
     return [case for part in parts for case in part()]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.interop.differential.allowed import ALLOWED
 from tests.interop.differential.cases import all_cases, transaction_cases
+from tests.interop.differential.nonsense_group_cases import SIZE_MAX
 from tests.interop.differential.normalise import normalise
 from tests.interop.differential.world import Case, World, exchange
 from tests.support.nodes import KafkaNode, SparkraftNode
@@ -31,6 +32,7 @@ OVERRIDES = {
     # Else members are fenced while a node starts again on a busy machine.
     "group.consumer.max.session.timeout.ms": "600000",
     "group.consumer.session.timeout.ms": "600000",
+    "group.consumer.max.size": str(SIZE_MAX),
 }
 
 
