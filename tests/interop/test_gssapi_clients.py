@@ -11,7 +11,8 @@ import pytest
 from tests.support.kafka_tools import kafka_tool_command
 from tests.support.kerberos import HOST, SERVICE, Kdc, client_properties, gssapi_node
 from tests.support.nodes import SparkraftNode
-from tests.support.outside_tools import Missing, gssapi_package, kerberos
+from tests.support.outside_tools import Missing, gssapi_package, kcat, kerberos, library_folders
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -93,3 +94,124 @@ def test_our_commands_log_in(kdc: Kdc, node: SparkraftNode, alice: str) -> None:
     at = ["--bootstrap-server", bootstrap(node), "--command-config", alice]
     done = ours(kdc, "topics", *at, "--create", "--topic", "ours")
     assert (done.returncode, done.stdout) == (0, "Created topic ours.\n"), done.stderr
+
+
+def test_kafka_python_produces_and_consumes(
+    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+) -> None:
+    """It sends an authorization id that is not its user; as in Kafka, that changes nothing."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from kafka import KafkaConsumer, KafkaProducer\n"
+        "login = dict(bootstrap_servers=sys.argv[1], security_protocol='SASL_PLAINTEXT',\n"
+        "    sasl_mechanism='GSSAPI', sasl_kerberos_service_name='kafka',\n"
+        "    sasl_kerberos_domain_name='localhost')\n"
+        "producer = KafkaProducer(**login)\n"
+        "producer.send('kafka-python', b'value').get(60)\n"
+        "producer.close()\n"
+        "consumer = KafkaConsumer('kafka-python', auto_offset_reset='earliest',\n"
+        "    consumer_timeout_ms=60000, **login)\n"
+        "print(next(consumer).value.decode())\n"
+    )
+    tickets = f"FILE:{tmp_path / 'tickets'}"
+    kinit = [str(kdc.kinit), "-k", "-t", str(keytab), "-c", tickets, "alice"]
+    assert run(kdc, *kinit).returncode == 0
+    done = run(kdc, "env", f"KRB5CCNAME={tickets}", sys.executable, str(script), bootstrap(node))
+    assert done.stdout == "value\n", done.stderr[-2000:]
+
+
+def test_librdkafka_produces_and_consumes(
+    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+) -> None:
+    """Debian's, by kcat: the wheel of confluent-kafka is built without GSSAPI."""
+    found = kcat()
+    if isinstance(found, Missing):
+        pytest.skip(found.reason)
+    tickets = f"FILE:{tmp_path / 'tickets'}"
+    kinit = f"{kdc.kinit} -k -t {keytab} -c {tickets} alice"
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.kinit.cmd": kinit,
+    }
+    both = f"{library_folders(found.parent / 'unpacked')}:{kdc.environment['LD_LIBRARY_PATH']}"
+    program = found.parent / "unpacked" / "usr" / "bin" / "kcat"
+    command = ["env", f"KRB5CCNAME={tickets}", f"LD_LIBRARY_PATH={both}", str(program)]
+    command += ["-b", bootstrap(node), "-t", "kcat"]
+    command += [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
+    done = run(kdc, *command, "-P", stdin="value\n")
+    assert done.returncode == 0, done.stderr
+    done = run(kdc, *command, "-C", "-e", "-o", "beginning")
+    assert done.stdout == "value\n", done.stderr
+
+
+def test_another_user_is_authenticated_and_may_nothing(
+    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bob.properties"
+    path.write_text(client_properties(keytab, "bob/admin"))
+    at = ["--bootstrap-server", bootstrap(node), "--command-config", str(path)]
+    done = ours(kdc, "topics", *at, "--create", "--topic", "bobs")
+    assert done.returncode == 1
+    assert "TOPIC_AUTHORIZATION_FAILED" in done.stderr
+    assert "User:bob" in node.output_path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("=kafka\n", "=mailer\n"), "Kerberos: "),
+        (('principal="alice', 'principal="carol'), "Kerberos: "),
+        (("sasl.kerberos.service.name=kafka\n", ""), "needs sasl.kerberos.service.name"),
+        ((' principal="alice@SPARKRAFT.TEST"', ""), "needs the option principal"),
+        (('useKeyTab="true" ', ""), "needs the options useKeyTab"),
+    ],
+)
+def test_a_login_that_cannot_work_is_named(
+    kdc: Kdc,
+    node: SparkraftNode,
+    keytab: Path,
+    tmp_path: Path,
+    change: tuple[str, str],
+    message: str,
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(client_properties(keytab, "alice").replace(*change))
+    at = ["--bootstrap-server", bootstrap(node), "--command-config", str(path)]
+    done = ours(kdc, "topics", *at, "--list")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_nodes_authenticate_each_other(
+    kdc: Kdc, keytab: Path, alice: str, tmp_path: Path
+) -> None:
+    """At the controller, and for fetches in both directions."""
+    first = gssapi_node(tmp_path / "first", kdc, keytab)
+    second = gssapi_node(tmp_path / "second", kdc, keytab)
+    second.overrides |= {
+        "process.roles": "broker",
+        "node.id": "2",
+        "listeners": f"CLIENTS://127.0.0.1:{second.port}",
+        "controller.quorum.bootstrap.servers": first.overrides[
+            "controller.quorum.bootstrap.servers"
+        ],
+    }
+    second.write_properties()
+    second.format_as = ()
+    with first, second:
+        at = ["--bootstrap-server", bootstrap(first), "--command-config", alice]
+        create = ["--create", "--topic", "shared", "--replica-assignment", "1:2,2:1"]
+        create += ["--config", "min.insync.replicas=2"]
+
+        def created() -> bool:
+            return ours(kdc, "topics", *at, *create).returncode == 0
+
+        wait_until(created, "both brokers are registered", SECONDS)
+        perf = ["--topic", "shared", "--num-records", "20", "--record-size", "9"]
+        all_acks = ["--throughput", "-1", "--producer-props", "acks=all"]
+        done = ours(kdc, "producer-perf-test", *perf, *all_acks, *at)
+        assert done.returncode == 0, done.stderr
+        assert "20 records sent" in done.stdout

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import secrets
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -86,7 +87,9 @@ class Peer:
 
 
 @asynccontextmanager
-async def serving(*, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=100, reauth_ms=0):
+async def serving(
+    *, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=100, reauth_ms=0, more=None
+):
     users = {"alice": Secret(PASSWORD), "bob": Secret("builder")}
     clock = SystemClock()
     listener = Listener(
@@ -103,7 +106,11 @@ async def serving(*, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=
         on_invariant_broken=lambda error: pytest.fail(f"{error!r}"),
         security_protocol=SecurityProtocol.SASL_PLAINTEXT,
         sasl=ListenerSasl(
-            mechanisms={"PLAIN": lambda: PlainServer(users), "OTHER": lambda: PlainServer(users)},
+            mechanisms={
+                "PLAIN": lambda: PlainServer(users),
+                "OTHER": lambda: PlainServer(users),
+                **(more or {}),
+            },
             receive_bytes_max=receive_bytes_max,
             failure_delay_ms=delay_ms,
             unauthenticated_max=unauthenticated_max,
@@ -441,6 +448,70 @@ def test_our_client_logs_in_and_names_what_is_refused():
             connection = await Connection.open("127.0.0.1", port)
             with pytest.raises(KafkaError):
                 await connection.send(DescribeProducersRequest(), version=0)
+
+    run(test())
+
+
+class Slow:
+    """A mechanism that waits outside of the loop, then accepts any token."""
+
+    blocks = True
+    user = ""
+    expires_at_ms = None
+    token_authenticated = False
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.goes_on = threading.Event()
+
+    def respond(self, token: bytes) -> bytes:
+        self.begun.set()
+        assert self.goes_on.wait(PATIENCE_S)
+        self.user = token.decode()
+        return b"done"
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_frames_wait_while_a_mechanism_blocks_and_other_connections_do_not(version):
+    async def test():
+        slow = Slow()
+        async with serving(more={"SLOW": lambda: slow}) as served:
+            peer, other = await served.connect(), await served.connect()
+            await peer.ask(handshake(version, "SLOW"))
+            mine = token(b"carol") if version else raw(b"carol")
+            peer.writer.write(mine + ask(8) + ask(9))
+            await asyncio.to_thread(slow.begun.wait, PATIENCE_S)
+            await other.ask(handshake())
+            await other.ask(token())
+            await other.ask(ask())
+            assert served.principals == ["User:alice"], "the frames of the first one wait"
+            slow.goes_on.set()
+            assert b"done" in await peer.answer()
+            assert [(await peer.answer())[:4] for _ in range(2)] == [
+                number.to_bytes(4, "big") for number in (8, 9)
+            ]
+            assert served.principals == ["User:alice", "User:carol", "User:carol"]
+
+    run(test())
+
+
+def test_a_connection_that_is_lost_while_its_mechanism_blocks_is_forgotten():
+    async def test():
+        slow = Slow()
+        async with serving(more={"SLOW": lambda: slow}) as served:
+            peer = await served.connect()
+            await peer.ask(handshake(mechanism="SLOW"))
+            peer.writer.write(token(b"carol"))
+            await asyncio.to_thread(slow.begun.wait, PATIENCE_S)
+            peer.writer.transport.abort()
+            await until(lambda: served.listener.gates.open == 0)
+            slow.goes_on.set()
+            other = await served.connect()
+            await other.ask(handshake())
+            await other.ask(token())
+            await other.ask(ask())
+            assert served.principals == ["User:alice"]
+            assert served.listener.gates.succeeded == 1
 
     run(test())
 

@@ -32,11 +32,13 @@ class Kdc:
             "KRB5RCACHEDIR": str(directory),
             "KRB5CCNAME": f"FILE:{directory / 'no-tickets'}",
             "LD_LIBRARY_PATH": library_folders(root),
+            "SASL_PATH": str(next(root.rglob("libgssapiv2.so")).parent),
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [os.environ.get("PYTHONPATH"), str(gssapi)])
             ),
         }
         """For our processes and those of MIT Kerberos."""
+        self.kinit = root / "usr/bin/kinit"
         self.java_flag = f"-Djava.security.krb5.conf={self.config}"
         self._process: subprocess.Popen[bytes] | None = None
         self._write()
@@ -116,7 +118,7 @@ def gssapi_node(directory: Path, kdc: Kdc, keytab: Path, **overrides: str) -> Sp
     jaas = module(keytab, SERVICE)
     node.overrides |= {
         "listeners": f"CLIENTS://127.0.0.1:{node.port},"
-        f"CONTROLLER://127.0.0.1:{node.controller_port}",
+        f"CONTROLLER://{HOST}:{node.controller_port}",
         "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
         "controller.quorum.bootstrap.servers": f"{HOST}:{node.controller_port}",
         "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",

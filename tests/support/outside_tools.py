@@ -145,21 +145,26 @@ def axe_core() -> Path | Missing:
     return script
 
 
+_KERBEROS = ("krb5-kdc", "krb5-admin-server", "libkrb5-dev", "libsasl2-modules-gssapi-mit")
 _KERBEROS_PACKAGES = re.compile(
     r"krb5-(?:kdc|admin-server|multidev|user)|comerr-dev|"
-    r"lib(?:krb5|k5crypto|gss|kdb5|kadm5|com-err|ss2|ev4|verto|keyutils).*"
+    r"lib(?:krb5|k5crypto|gss|kdb5|kadm5|com-err|ss2|ev4|verto|keyutils|sasl2).*"
 )
 _GSSAPI_PACKAGE = "gssapi==1.12.0"
 
 
 @fetching(CACHE / "kerberos")
 def kerberos() -> Path | Missing:
-    """The root of an unpacked KDC of MIT Kerberos, with its libraries and their headers."""
+    """The root of an unpacked KDC of MIT Kerberos, with its libraries and their headers.
+
+    It also has what librdkafka needs for GSSAPI: the plug-in of Cyrus SASL.
+    """
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         return Missing("needs apt-get and dpkg to unpack Debian's Kerberos")
     folder = CACHE / "kerberos"
     root = folder / "unpacked"
-    if (folder / "complete").exists():
+    stamp = folder / "complete"
+    if stamp.exists() and stamp.read_text() == " ".join(_KERBEROS):
         return root
     folder.mkdir(parents=True, exist_ok=True)
     failed = _download_kerberos(folder)
@@ -170,16 +175,15 @@ def kerberos() -> Path | Missing:
     for package in sorted(folder.glob("*.deb")):
         if failed := _run(["dpkg", "-x", package.name, "unpacked"], cwd=folder):
             return Missing(f"dpkg could not unpack {package.name}: {failed}")
-    (folder / "complete").touch()
+    stamp.write_text(" ".join(_KERBEROS))
     return root
 
 
 def _download_kerberos(folder: Path) -> str | None:
     """Download the packages of a KDC, as if none was installed: their versions belong together."""
     plan = ["apt-get", "install", "--print-uris", "-y", "-qq", "--no-install-recommends"]
-    packages = ["krb5-kdc", "krb5-admin-server", "libkrb5-dev"]
     found = subprocess.run(
-        [*plan, "-o", "Dir::State::status=/dev/null", *packages],
+        [*plan, "-o", "Dir::State::status=/dev/null", *_KERBEROS],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     if found.returncode != 0:
