@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.client.token_file import ALLOWING
+from sparkraft.client.security import ALLOWING
 from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 from tests.support.kafka_tools import kafka_tool_command
 from tests.support.nodes import SparkraftNode

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkraft.client.token_file import ALLOWING, TokenFileLogin
+from sparkraft.client.security import ALLOWING
+from sparkraft.client.token_file import TokenFileLogin
 from sparkraft.pipeline.options import (
     COLUMNS,
     NOT_SUPPORTED,
@@ -56,7 +57,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     refused("unknown option kafka.isolation.lvl", **{"kafka.isolation.lvl": "x"})
 
 
-@pytest.mark.parametrize("name", ["kafka.ssl.engine.factory.class", "kafka.sasl.oauthbearer.scope"])
+@pytest.mark.parametrize("name", ["kafka.ssl.engine.factory.class", "kafka.sasl.login.class"])
 def test_an_official_option_that_is_missing_here_says_so(name):
     refused(f"{name} is not supported by sparkraft", **{name: "x"})
 
@@ -97,7 +98,7 @@ def test_an_access_token_is_taken_from_a_file_that_is_allowed(monkeypatch):
         "OAuthBearerLoginModule required;",
     }
     refused("needs sasl.oauthbearer.token.endpoint.url", **given)
-    refused("the file: URL", **given | {url: "https://issuer.test/token"})
+    refused("a file: URL", **given | {url: "ftp://issuer.test/token"})
     refused("is not in the environment variable", **given | {url: "file:///etc/passwd"})
     monkeypatch.setenv(ALLOWING, "file:///a/token")
     login = read(**given | {url: "file:///a/token"}).client.login

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,20 @@ from sparkraft.client.cluster import Cluster
 from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.scram_admin import NewCredential, ScramAdmin
 from sparkraft.client.security import secured_connect
+from sparkraft.client.token_endpoint import TokenEndpoint, TokenEndpointLogin
 from sparkraft.client.values import NewTopic
 from sparkraft.security.login import Login
 from sparkraft.security.scram import SHA_256
 from sparkraft.security.secret import Secret
 from sparkraft.security.standard_authorizer import CLASS_NAME
-from sparkraft.server.config import ConfigError, NodeConfig
+from sparkraft.server.config import ALLOWED_URLS, ConfigError, NodeConfig
 from sparkraft.server.node import Node
 from tests.server.harness import make_env, run, until
 from tests.server.test_three_nodes_in_one_loop import IDS, Nodes
+from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 from tests.support.certificates import Authority, pem_configs
-from tests.support.sasl import PLAIN_MODULE, SCRAM_MODULE
+from tests.support.sasl import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from tests.support.token_endpoint import TokenServer
 
 PASSWORD = "between-nodes-9135"
 PLAIN_USERS = f'{PLAIN_MODULE} required username="node" password="{PASSWORD}" '
@@ -115,6 +119,74 @@ def test_brokers_authenticate_each_other_by_scram(tmp_path):
             await nodes.stop(*nodes.running)
 
     run(test())
+
+
+def bearer_configs(keys: Path, url: str) -> dict[str, str]:
+    """Nodes with the account `node` of a token endpoint."""
+    module = f'{OAUTH_MODULE} required clientId="node" clientSecret="{PASSWORD}";'
+    keys_url = f"file://{keys}"
+    return {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+        "listener.name.plaintext.oauthbearer.sasl.jaas.config": module,
+        "listener.name.controller.oauthbearer.sasl.jaas.config": module,
+        "sasl.oauthbearer.jwks.endpoint.url": keys_url,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.token.endpoint.url": url,
+        ALLOWED_URLS: f"{keys_url},{url}",
+    }
+
+
+def test_nodes_authenticate_each_other_by_access_tokens(tmp_path, caplog):
+    """At brokers and controllers, and again while tokens expire."""
+    issuer = Issuer()
+    (tmp_path / "keys.json").write_text(key_set(issuer.entry()))
+
+    async def test(server: TokenServer) -> None:
+        nodes = nodes_of(tmp_path, **bearer_configs(tmp_path / "keys.json", server.url))
+        server.claims = lambda: {"exp": int(time.time()) + 5}
+        try:
+            await nodes.start(*IDS)
+            account = TokenEndpoint(
+                url=server.url, client_id="node", client_secret=Secret(PASSWORD)
+            )
+            async with Cluster(nodes.bootstrap, login=TokenEndpointLogin(account)) as client:
+                await replicated(client, "first")
+                before = server.seen
+                await until(lambda: server.seen >= before + 2)
+                await replicated(client, "second")
+        finally:
+            await nodes.stop(*nodes.running)
+
+    with TokenServer(issuer, {"node": PASSWORD}) as server, caplog.at_level(logging.DEBUG):
+        run(test(server))
+        assert len(server.requests) == server.seen
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({ALLOWED_URLS: "file://KEYS"}, f"token.endpoint.url is not in {ALLOWED_URLS}"),
+        ({"sasl.oauthbearer.token.endpoint.url": None}, "OAUTHBEARER needs sasl.oauthbearer.token"),
+        (
+            {"listener.name.controller.oauthbearer.sasl.jaas.config": f"{OAUTH_MODULE} required;"},
+            "needs sasl.oauthbearer.client.credentials.client.id",
+        ),
+    ],
+)
+def test_token_endpoints_that_cannot_be_used_stop_the_start(tmp_path, changes, message):
+    keys = tmp_path / "keys.json"
+    keys.write_text(key_set(Issuer().entry()))
+    configs: dict[str, str | None] = {**bearer_configs(keys, "http://127.0.0.1:1/"), **changes}
+    if changes.get(ALLOWED_URLS):
+        configs[ALLOWED_URLS] = f"file://{keys}"
+    config = nodes_of(tmp_path, **configs).configs[1]
+    with pytest.raises(ConfigError, match=message) as caught:
+        Node(NodeConfig(config), make_env())
+    assert PASSWORD not in str(caught.value)
 
 
 def test_a_node_joins_only_with_the_right_password(tmp_path, caplog):

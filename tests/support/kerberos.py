@@ -117,8 +117,7 @@ def gssapi_node(directory: Path, kdc: Kdc, keytab: Path, **overrides: str) -> Sp
     node = SparkraftNode(directory)
     jaas = module(keytab, SERVICE)
     node.overrides |= {
-        "listeners": f"CLIENTS://127.0.0.1:{node.port},"
-        f"CONTROLLER://{HOST}:{node.controller_port}",
+        "listeners": f"CLIENTS://127.0.0.1:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
         "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
         "controller.quorum.bootstrap.servers": f"{HOST}:{node.controller_port}",
         "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",

@@ -15,7 +15,8 @@ import asyncio
 import os
 import re
 import secrets
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
@@ -49,6 +50,15 @@ CONNECT_TIMEOUT_MS = 10_000
 
 PENDING_MAX = 1_000
 """Requests in flight on one connection; a caller that exceeds it does not wait for responses."""
+
+
+LOGIN_THREADS = 4
+"""For logins that wait for a KDC or a token endpoint, which nothing else has to wait for."""
+
+
+@cache
+def _login_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(LOGIN_THREADS, "login")
 
 
 class ChannelTraffic:
@@ -308,7 +318,8 @@ class Connection(asyncio.Protocol):
         if not blocks:
             self._on_renewal_step(steps, partial(advance, steps, response), blocks=False)
             return
-        work = asyncio.get_running_loop().run_in_executor(None, advance, steps, response)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(_login_threads(), advance, steps, response)
         work.add_done_callback(lambda done: self._on_renewal_step(steps, done.result, blocks=True))
 
     def _on_renewal_step(
@@ -371,7 +382,8 @@ class Connection(asyncio.Protocol):
         response = None
         while True:
             if blocks:
-                found = await asyncio.to_thread(advance, steps, response)
+                loop = asyncio.get_running_loop()
+                found = await loop.run_in_executor(_login_threads(), advance, steps, response)
             else:
                 found = advance(steps, response)
             if isinstance(found, End):

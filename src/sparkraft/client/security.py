@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Final
 
-from sparkraft.client.token_file import TokenFileError, token_file_login
+from sparkraft.client.bearer_login import BEARER_KEYS, BearerError, bearer_login
 from sparkraft.kerberos.contexts import KerberosError
 from sparkraft.kerberos.login import SERVICE_NAME, kerberos_login
 from sparkraft.security.jaas import JaasError, parse_jaas
@@ -23,9 +24,14 @@ SASL_KEYS = (
     "sasl.mechanism",
     "sasl.jaas.config",
     "sasl.kerberos.service.name",
-    "sasl.oauthbearer.token.endpoint.url",
+    *BEARER_KEYS,
 )
 """The `sasl.*` configs of Kafka's clients that have an effect."""
+
+
+ALLOWING: Final = "SPARKRAFT_OAUTHBEARER_ALLOWED_URLS"
+"""Comma-separated URLs of tokens; Kafka: the system property
+`org.apache.kafka.sasl.oauthbearer.allowed.urls`."""
 
 
 class SecurityConfigError(ValueError):
@@ -85,14 +91,15 @@ def login_of_properties(properties: Mapping[str, str]) -> Credentials | None:
     try:
         module = parse_jaas(text)
         if mechanism == OAUTHBEARER:
-            module.check_mechanism(mechanism)
-            return token_file_login(properties.get("sasl.oauthbearer.token.endpoint.url"))
+            allowed = {each.strip() for each in os.environ.get(ALLOWING, "").split(",")}
+            allowing = f"the environment variable {ALLOWING}"
+            return bearer_login(properties.get, module, allowed=allowed, allowing=allowing)
         if mechanism == GSSAPI:
             return kerberos_login(module, properties.get(SERVICE_NAME))
         return login_of(mechanism, module)
     except JaasError as error:
         raise SecurityConfigError(f"sasl.jaas.config: {error}") from None
-    except (TokenFileError, KerberosError) as error:
+    except (BearerError, KerberosError) as error:
         raise SecurityConfigError(str(error)) from None
 
 

@@ -22,6 +22,7 @@ from sparkraft.security.plain import PlainServer, plain_users
 from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.security.sasl import GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN, SaslServer
 from sparkraft.security.scram import BY_NAME
+from sparkraft.server.bearer_config import bearer_login_of
 from sparkraft.server.config import ConfigError
 from sparkraft.server.kerberos_config import gssapi_on, kerberos_login_of, user_of
 
@@ -149,6 +150,8 @@ def _node_login(config: "NodeConfig", listener: str, key: str) -> Credentials | 
         module = login_module(config, listener, mechanism)
         if mechanism == GSSAPI:
             return kerberos_login_of(config, listener, module)
+        if mechanism == OAUTHBEARER:
+            return bearer_login_of(config, listener, module)
         login = login_of(mechanism, module)
     except JaasError as error:
         raise ConfigError(f"{key}={mechanism}: {error}") from None

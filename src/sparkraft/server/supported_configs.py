@@ -57,6 +57,10 @@ _READ = frozenset(
     replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms
+    sasl.login.retry.backoff.ms sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.scope
+    sasl.oauthbearer.token.endpoint.url
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
     sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms

@@ -1,0 +1,80 @@
+"""A token endpoint on loopback: HTTP, the client credentials grant (RFC 6749, 4.4)."""
+
+import base64
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qs
+
+from tests.support.access_tokens import Issuer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What it sends; `text` is the body."""
+
+    status: int
+    text: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class TokenServer:
+    """Gives tokens to the accounts it knows, or what `answers` has next."""
+
+    def __init__(self, issuer: Issuer, accounts: dict[str, str]) -> None:
+        """`accounts`: client id → secret; the id becomes the claim `sub`."""
+        self.issuer = issuer
+        self.accounts = accounts
+        self.requests: list[dict[str, list[str]]] = []
+        """Fields of the requests of known accounts."""
+        self.seen = 0
+        self.answers: list[Answer] = []
+        self.claims: Callable[[], dict[str, object]] = dict
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                size = int(self.headers["Content-Length"])
+                fields = parse_qs(self.rfile.read(size).decode())
+                answer = server.answer(self.headers.get("Authorization", ""), fields)
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(answer.text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/token"
+
+    def answer(self, authorization: str, fields: dict[str, list[str]]) -> Answer:
+        """The answer to a request."""
+        self.seen += 1
+        if self.answers:
+            return self.answers.pop(0)
+        account = base64.b64decode(authorization.removeprefix("Basic ")).decode()
+        client_id, _, secret = account.partition(":")
+        if fields.get("grant_type") != ["client_credentials"]:
+            return Answer(400, json.dumps({"error": "unsupported_grant_type"}))
+        if self.accounts.get(client_id) != secret:
+            return Answer(401, json.dumps({"error": "invalid_client", "error_description": "no!"}))
+        self.requests.append(fields)
+        token = self.issuer.token(sub=client_id, **self.claims())
+        return Answer(200, json.dumps({"access_token": token, "token_type": "Bearer"}))
+
+    def __enter__(self) -> Self:
+        """Serve."""
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._http.shutdown()
+        self._http.server_close()
