@@ -11,7 +11,7 @@ r"""`sasl.kerberos.principal.to.local.rules`: the user name of a Kerberos princi
 
 Semantics are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`. Patterns are
 those of Java that Python reads alike (`java_patterns`). A rule whose references cannot exist stops
-the start; in Kafka each login to which it applies fails.
+the start; in Kafka the logins fail whose names it would change.
 """
 
 import re
