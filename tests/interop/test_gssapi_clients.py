@@ -16,7 +16,7 @@ from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
-SECONDS = 120
+SECONDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +144,24 @@ def test_librdkafka_produces_and_consumes(
     assert done.returncode == 0, done.stderr
     done = run(kdc, *command, "-C", "-e", "-o", "beginning")
     assert done.stdout == "value\n", done.stderr
+
+
+def test_the_client_of_spark_logs_in(
+    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    options = {
+        f"kafka.{line.partition('=')[0]}": line.partition("=")[2]
+        for line in client_properties(keytab, "alice").splitlines()
+    }
+    script.write_text(
+        "from sparkraft.pipeline.options import sink_options\n"
+        "from sparkraft.pipeline.wire import Cluster\n"
+        f"options = {options | {'kafka.bootstrap.servers': bootstrap(node)}!r}\n"
+        "print(type(Cluster(sink_options(options).client).topics(None)).__name__)\n"
+    )
+    done = run(kdc, sys.executable, str(script))
+    assert done.stdout == "dict\n", done.stderr
 
 
 def test_another_user_is_authenticated_and_may_nothing(

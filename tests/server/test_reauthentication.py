@@ -1,6 +1,7 @@
 """Re-authentication on a live connection, over real sockets (KIP-368)."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ from sparkraft.protocol.messages.k17_sasl_handshake import SaslHandshakeResponse
 from sparkraft.protocol.messages.k36_sasl_authenticate import SaslAuthenticateResponse
 from sparkraft.protocol.messages.k61_describe_producers import DescribeProducersRequest
 from sparkraft.security.login import Login
-from sparkraft.security.plain import PlainServer
+from sparkraft.security.plain import PlainClient, PlainServer
 from sparkraft.security.secret import Secret
 from sparkraft.server.network import sasl_gate
 from tests.server.harness import until
@@ -223,14 +224,37 @@ def test_re_authentication_has_a_time_limit(monkeypatch):
     run(test())
 
 
-def test_our_client_re_authenticates_in_time_and_its_requests_wait_for_it(monkeypatch):
+class BlockingServer(PlainServer):
+    """Answers in a thread."""
+
+    blocks = True
+
+
+class BlockingLogin:
+    """Takes its steps in a thread."""
+
+    mechanism = "BLOCKING"
+    blocks = True
+
+    def client(self, nonce, host):
+        assert host == "127.0.0.1"
+        assert threading.current_thread() is not threading.main_thread()
+        return PlainClient("alice", Secret(PASSWORD))
+
+
+LOGINS = {"PLAIN": Login("PLAIN", "alice", Secret(PASSWORD)), "BLOCKING": BlockingLogin()}
+BLOCKING = {"BLOCKING": lambda: BlockingServer({"alice": Secret(PASSWORD)})}
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_our_client_re_authenticates_in_time_and_its_requests_wait_for_it(mechanism, monkeypatch):
     """Requests are sent all the time, so that some meet the re-authentication."""
     monkeypatch.setattr(sasl_gate, "REAUTHENTICATION_INTERVAL_MS_MIN", 0)
     monkeypatch.setattr(renewal, "FACTOR_MIN", 0.1)  # a busy machine must not use the rest up
 
     async def test():
-        async with serving(reauth_ms=2_000) as served:
-            login = Login("PLAIN", "alice", Secret(PASSWORD))
+        async with serving(reauth_ms=2_000, more=BLOCKING) as served:
+            login = LOGINS[mechanism]
             gates = served.listener.gates
             connection = await Connection.open("127.0.0.1", served.listener.port, login=login)
             sent = 0
@@ -246,15 +270,17 @@ def test_our_client_re_authenticates_in_time_and_its_requests_wait_for_it(monkey
     run(test())
 
 
-def test_our_client_loses_its_connection_if_it_cannot_re_authenticate(monkeypatch):
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_our_client_loses_its_connection_if_it_cannot_re_authenticate(mechanism, monkeypatch):
     monkeypatch.setattr(sasl_gate, "REAUTHENTICATION_INTERVAL_MS_MIN", 0)
 
     async def test():
-        async with serving(reauth_ms=100) as served:
-            login = Login("PLAIN", "alice", Secret(PASSWORD))
+        async with serving(reauth_ms=100, more=BLOCKING) as served:
+            login = LOGINS[mechanism]
             connection = await Connection.open("127.0.0.1", served.listener.port, login=login)
             changed = {"alice": Secret("changed")}
-            served.listener.gates.settings.mechanisms["PLAIN"] = lambda: PlainServer(changed)
+            server = {"PLAIN": PlainServer, "BLOCKING": BlockingServer}[mechanism]
+            served.listener.gates.settings.mechanisms[mechanism] = lambda: server(changed)
             await until(lambda: connection.is_closed)
             with pytest.raises(KafkaError) as caught:
                 await connection.send(DescribeProducersRequest(), version=0)

@@ -114,7 +114,7 @@ async def serving(
             receive_bytes_max=receive_bytes_max,
             failure_delay_ms=delay_ms,
             unauthenticated_max=unauthenticated_max,
-            reauth_ms_max={"PLAIN": reauth_ms},
+            reauth_ms_max={"PLAIN": reauth_ms, "BLOCKING": reauth_ms},
         ),
     )
     served = Served(listener)

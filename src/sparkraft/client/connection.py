@@ -314,9 +314,13 @@ class Connection(asyncio.Protocol):
         self._renew(self._authentication(login), None, blocks=login.blocks)
 
     def _renew(self, steps: Steps[int], response: Any, *, blocks: bool) -> None:
-        """Continue with the response to the last request; in a thread if the steps block."""
-        if not blocks:
-            self._on_renewal_step(steps, partial(advance, steps, response), blocks=False)
+        """Continue with the response to the last request; in a thread if the steps block.
+
+        A refusal is taken at once: the peer closes the connection after it.
+        """
+        refusal: int = getattr(response, "error_code", 0)
+        if not blocks or refusal:
+            self._on_renewal_step(steps, partial(advance, steps, response), blocks=blocks)
             return
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(_login_threads(), advance, steps, response)

@@ -106,8 +106,8 @@ def _reauth_ms_max(config: "NodeConfig", listener: str, mechanism: str) -> int:
 def inter_broker_login(config: "NodeConfig") -> Credentials | None:
     """The credentials with which this broker connects to others; None: it does not authenticate.
 
-    As in Kafka, they are the `username` and `password` of the inter-broker listener's login module
-    for sasl.mechanism.inter.broker.protocol.
+    As in Kafka, they are in the inter-broker listener's login module for
+    sasl.mechanism.inter.broker.protocol, or with OAUTHBEARER in `sasl.oauthbearer.*`.
 
     Raises:
         ConfigError: they are missing, or the listener does not offer the mechanism.
@@ -131,7 +131,7 @@ def controller_login(config: "NodeConfig") -> Credentials | None:
     if login is not None and login.mechanism in BY_NAME:
         raise ConfigError(
             f"{key}={login.mechanism}: controllers cannot authenticate each other by SCRAM, since "
-            "its users are in the metadata log, which needs an elected controller; use PLAIN"
+            "its users are in the metadata log, which needs an elected controller; use another"
         )
     return login
 
