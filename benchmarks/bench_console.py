@@ -1,13 +1,16 @@
-"""The web console: start, page weight, memory, 10,000 partitions in a browser, cost on the nodes.
+"""The web console: start, page weight, memory, 10,000 partitions in a browser, cost on the nodes,
+and time travel through a million changes.
 
-    ./bench console                 everything, about four minutes; needs Chromium
-    ./bench console --only start    one part: start, page, partitions, nodes
+    ./bench console                 everything, about six minutes; needs Chromium
+    ./bench console --only start    one part: start, page, partitions, nodes, history
 
 The figures stand beside the limits of the console itself: no other console runs in this benchmark.
 """
 
 import asyncio
 import gzip
+import json
+import random
 import sys
 import tempfile
 import time
@@ -20,6 +23,7 @@ from statistics import median
 from playwright.async_api import Page, expect
 
 from benchmarks.kept import keep, kept
+from benchmarks.long_metadata_log import append_changes
 from benchmarks.measure import cpu_seconds, rss_mib
 from benchmarks.quorums import progress
 from benchmarks.report import Row, Table
@@ -41,6 +45,13 @@ MEMORY_MIB_MAX = 60.0
 SCRIPT_MS_MAX = 50.0
 TOPICS, WIDE = 400, 2_000
 """With 20 partitions a topic, and one topic of `WIDE` partitions: 10,000."""
+
+CHANGES = 1_000_000
+"""Of the metadata log."""
+
+INDEX_SECONDS_MAX = 20.0
+STEP_MS_MAX = 300.0
+STEPS = 100
 
 SCROLLS = 60
 WATCH_SECONDS = 20
@@ -203,11 +214,61 @@ def nodes(folder: Path) -> list[Row]:
     ]
 
 
+def history(folder: Path) -> list[Row]:
+    """A log of a million changes: the indexing of it, and steps to any of them.
+
+    A step is what a page requests: the change in words, and all topics as of then.
+    """
+    node = SparkraftNode(folder / "node")
+    with node:
+        pass
+    progress(f"{CHANGES:,} changes are written")
+    append_changes(node.log_dir, CHANGES)
+    progress("the node starts")
+    with node, ConsoleProcess(node.bootstrap, folder) as console:
+        assert node.process is not None
+        assert console.process is not None
+        pids = [node.process.pid, console.process.pid]
+        spent = [cpu_seconds(pid) for pid in pids]
+        begun = time.perf_counter()
+        found = json.loads(get(console.address, "/api/timeline"))
+        while not found["isComplete"] or found["count"] < CHANGES:
+            progress(f"{found['count']:,} changes are indexed")
+            time.sleep(0.2)
+            found = json.loads(get(console.address, "/api/timeline"))
+        indexed = time.perf_counter() - begun
+        spent = [cpu_seconds(pid) - before for pid, before in zip(pids, spent, strict=True)]
+        chosen = random.Random(1)
+        anywhere = [step(console, chosen.randrange(CHANGES)) for _ in range(STEPS)]
+        onwards = [step(console, CHANGES // 2 + number) for number in range(STEPS)]
+        memory = rss_mib(console.process.pid)
+    return [
+        limited(f"{CHANGES:,} changes: until they are indexed", indexed, INDEX_SECONDS_MAX, "s"),
+        Row("CPU of the node and of the console", "{:.1f} s, {:.1f} s".format(*spent), "", None),
+        limited("a step to any change, 95 % within", p95(anywhere), STEP_MS_MAX, "ms"),
+        limited("a step to the next change, 95 % within", p95(onwards), STEP_MS_MAX, "ms"),
+        Row("memory of the console then", f"{memory:.0f} MiB", "", None),
+    ]
+
+
+def step(console: ConsoleProcess, change: int) -> float:
+    """The time until a page has all that it requests for a step, in ms."""
+    begun = time.perf_counter()
+    moment = json.loads(get(console.address, f"/api/moment?change={change}"))
+    get(console.address, f"/api/topics?at={moment['offset']}")
+    return (time.perf_counter() - begun) * 1000
+
+
+def p95(times: list[float]) -> float:
+    return sorted(times)[len(times) * 95 // 100]
+
+
 PARTS: Mapping[str, Callable[[Path], list[Row]]] = {
     "start": start,
     "page": page,
     "partitions": partitions,
     "nodes": nodes,
+    "history": history,
 }
 
 

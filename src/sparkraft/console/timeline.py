@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-CHAPTER_RECORDS = 10_000
+CHAPTER_RECORDS = 5_000
 
 BYTES_MAX = 64 << 20
 """Compressed log and states; the oldest chapters are dropped beyond it. About 5 million changes."""
