@@ -106,3 +106,5 @@ def test_the_journal_forgets_the_oldest() -> None:
         )
     assert [one.generation for one in journal.entries()] == [1, 2]
     assert journal.entries("h") == []
+    assert journal.counts["leader"] == 3
+    assert Journal(2, earlier=journal.entries()).counts["leader"] == 0

@@ -76,6 +76,10 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key_while_it_is_used(tmp
             checkpoint = tmp_path / "cleaner-offset-checkpoint"
             # It is written after each cleaning, so an earlier one may be there first.
             await until(lambda: checkpoint.exists() and checkpoint.read_text() == "0\n1\nt 0 30\n")
+            last = node.broker.compaction.last
+            assert last is not None
+            assert last.took_ms >= 0
+            assert 0 < last.recopied_percent < 100
             await connection.close()
         async with node_in(tmp_path, **QUICK) as node:
             connection = await connect(node)

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import Uuid
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,6 +22,7 @@ from sparkraft.protocol.messages.k08_offset_commit import (
 )
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkraft.server.families import whole
 from sparkraft.server.metrics import parts
 from tests.server.harness import (
@@ -284,6 +286,17 @@ def test_groups_have_their_offsets_lags_and_states(tmp_path):
             coordinator = "kafka_server_group_coordinator_metrics_"
             assert values[f"{coordinator}protocol_classic_group_count",] == 1
             assert values[f"{coordinator}state_active_num_partitions",] == 2
+            assert values[f"{coordinator}consumer_group_rebalance_count",] == 0
+            join = ConsumerGroupHeartbeatRequest(
+                group_id="new", member_id=str(Uuid(bytes(15) + b"1")), member_epoch=0,
+                rebalance_timeout_ms=10_000, subscribed_topic_names=["orders"],
+                topic_partitions=[],
+            )  # fmt: skip
+            assert (await client.send(join)).error_code == 0
+            await until(
+                lambda: values_of(node)[f"{coordinator}consumer_group_rebalance_count",] == 1
+            )
+            assert values_of(node)[f"{coordinator}group_completed_rebalance_count",] == 0
             await client.close()
 
     run(test())

@@ -61,6 +61,7 @@ def coordinator_metrics(broker: BrokerStatus) -> Iterator[Metric]:
     offsets = sum(shard.offsets.count for shard in shards)
     yield gauge(f"{_MANAGER}numoffsets", "Committed offsets of these groups", offsets)
     yield from _groups_by_state(_states(shards, count))
+    yield from _rebalances(shards)
     if count <= OFFSETS_MAX:
         yield from _members([group for shard in shards for group in shard.groups.values()])
     if offsets <= OFFSETS_MAX:
@@ -98,6 +99,21 @@ def _groups_by_state(states: Counter[tuple[str, str]]) -> Iterator[Metric]:
             about,
             states["consumer", name],
         )
+
+
+def _rebalances(shards: list[GroupShard]) -> Iterator[Metric]:
+    """Since the start, as Kafka's; all shards of a broker share a journal."""
+    journal = shards[0].journal if shards else None
+    yield gauge(
+        f"{_COORDINATOR}group_completed_rebalance_count",
+        "Rebalances that classic groups completed since the start",
+        0 if journal is None else journal.counts["generation"],
+    )
+    yield gauge(
+        f"{_COORDINATOR}consumer_group_rebalance_count",
+        "Epochs of consumer groups (KIP-848) that members or topics raised since the start",
+        0 if journal is None else journal.epochs_raised,
+    )
 
 
 def _members(groups: list[Group]) -> Iterator[Metric]:

@@ -351,6 +351,19 @@ def _broker_metrics(node: NodeStatus, broker: BrokerStatus) -> Iterator[Metric]:
         "Replicas that cannot be compacted",
         len(broker.compaction.manager.uncleanable),
     )
+    cleaned = [] if broker.compaction.last is None else [broker.compaction.last]
+    yield gauges(
+        "kafka_log_logcleaner_max_clean_time_secs",
+        "Duration of the last compaction of a log, in seconds",
+        (),
+        (((), last.took_ms / 1000) for last in cleaned),
+    )
+    yield gauges(
+        "kafka_log_logcleaner_cleaner_recopy_percent",
+        "The share of its bytes that the last compaction of a log kept",
+        (),
+        (((), last.recopied_percent) for last in cleaned),
+    )
     rates = broker.client_quotas.rates(CLIENTS_MAX, broker.clock.mono_ms())
     yield gauges(
         "kafka_server_quota_byte_rate",

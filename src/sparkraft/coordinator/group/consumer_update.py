@@ -46,7 +46,7 @@ from sparkraft.coordinator.group.consumer_regex import (
 )
 from sparkraft.coordinator.group.consumer_targets import NewTarget, new_target, subscribed_ids
 from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, GroupNoted
-from sparkraft.coordinator.group.journal import MOVES_MAX, JournalEntry, Kind, Move
+from sparkraft.coordinator.group.journal import MOVES_MAX, Journal, JournalEntry, Kind, Move
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.topic_hash import TopicHashes
 from sparkraft.coordinator.runtime import Decision, Effect, Instant
@@ -95,8 +95,9 @@ class MemberUpdate:
 class MemberUpdates:
     """The steps, for all consumer groups of a shard."""
 
-    def __init__(self, config: ConsumerConfig, timers: Timers) -> None:
-        """Share `timers` with the shard that owns them."""
+    def __init__(self, config: ConsumerConfig, timers: Timers, journal: Journal) -> None:
+        """Share `timers` and `journal` with the shard that owns them."""
+        self._journal = journal
         self._config = config
         self._timers = timers
         self._hashes = TopicHashes(EMPTY_IMAGE)
@@ -206,6 +207,7 @@ class MemberUpdates:
             regexes = {**group.regexes, **changed}
             topics = yield from group.subscribed_topics(regexes=regexes)
             epoch = group.group_epoch + 1
+            self._journal.epochs_raised += 1
             metadata_hash = yield from self._hashes.of_group(topics)
             records += self.epoch_records(group, epoch, metadata_hash)
             group.refresh_epoch = epoch
@@ -228,6 +230,7 @@ class MemberUpdates:
         metadata_hash = yield from self._hashes.of_group(topics)
         if update.topics_changed or metadata_hash != group.metadata_hash:
             update.epoch = group.group_epoch + 1
+            self._journal.epochs_raised += 1
             if not update.topics_changed:
                 self.note(update, "epoch", "a subscribed topic changed", now)
             elif update.member.member_id in group:

@@ -12,7 +12,7 @@
 Entries are added once the decision is committed. Bounded; a sink may store them.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -97,11 +97,16 @@ class Journal:
         self._entries.extend(earlier)
         self._added = len(self._entries)
         self._sink = sink
+        self.counts: Counter[Kind] = Counter()
+        """Decisions by kind since the start of the process; those in `earlier` do not count."""
+        self.epochs_raised = 0
+        """By heartbeats and regular expressions of consumer groups, as Kafka counts rebalances."""
 
     def add(self, entry: JournalEntry) -> None:
         """Append an entry; the oldest is dropped if the journal is full."""
         self._entries.append(entry)
         self._added += 1
+        self.counts[entry.kind] += 1
         if self._sink is not None:
             self._sink(entry, self._entries)
 

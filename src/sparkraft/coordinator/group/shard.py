@@ -131,7 +131,7 @@ class GroupShard:
         self.journal = Journal(config.journal_entries_max) if journal is None else journal
         self._rebalancer = Rebalancer(config, self._timers, self.journal)
         self._classic = ClassicProtocol(config, entropy, self._rebalancer, self._groups)
-        updates = MemberUpdates(config.consumer, self._timers)
+        updates = MemberUpdates(config.consumer, self._timers, self.journal)
         self._consumer = ConsumerProtocol(config, entropy, updates, self._rebalancer, self._groups)
         self._classic_members = ClassicMembers(
             config.consumer, self._consumer, updates, self._rebalancer

@@ -16,7 +16,7 @@ All of them may change while the node runs. `log.cleaner.enable` is read once at
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.records.errors import CorruptRecords
@@ -39,6 +39,19 @@ KEY_BYTES = 160
 
 _KEYS_MIN = 1000
 _DISK_FULL_SPEED = 1 << 40
+
+
+class LastCleaning(NamedTuple):
+    """The figures of a finished cleaning: milliseconds, and bytes after and before it."""
+
+    took_ms: int
+    bytes_out: int
+    bytes_in: int
+
+    @property
+    def recopied_percent(self) -> float:
+        """The share of the bytes that was kept."""
+        return 100 * self.bytes_out / max(self.bytes_in, 1)
 
 
 class Compaction:
@@ -77,6 +90,8 @@ class Compaction:
             off_loop=off_loop,
             new_turn=lambda: env.turn(env.work_max.partitions),
         )
+        self.last: LastCleaning | None = None
+        """Of any log since the start."""
         self._running = 0
         self._ended = asyncio.Event()
         self._free_at_ms = 0.0
@@ -156,11 +171,13 @@ class Compaction:
                 due.log.remove_cleaned_files()
             return
         self.manager.finish(due, cleaner.end)
+        took_ms = self._clock.mono_ms() - started_ms
+        self.last = LastCleaning(took_ms, cleaner.bytes_out, cleaner.bytes_rewritten)
         log.info(
             "Compacted %s up to offset %d in %d ms: kept %d of %d records and %d of %d bytes",
             due.log.name,
             cleaner.end,
-            self._clock.mono_ms() - started_ms,
+            took_ms,
             cleaner.records_out,
             cleaner.records_in,
             cleaner.bytes_out,
