@@ -32,6 +32,7 @@ SCREENS = {
     "/log-dirs": "table",
     "/reassignments": ".lead",
     "/security": "[data-form=who-may]",
+    "/transactions": "[data-form=producers]",
     "/pipelines": "[data-form=pipelines]",
     "/configs?resource=broker&name=1&all=1": "[data-key^=config-]",
     "/changes?from=1&to=20": "#comparison li",

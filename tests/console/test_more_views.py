@@ -17,7 +17,8 @@ from playwright.async_api import expect
 from sparkraft.base.errors import ErrorCode
 from sparkraft.cli import main as cli
 from sparkraft.client.cluster import Cluster
-from sparkraft.client.producer import Producer
+from sparkraft.client.producer import Producer, ProducerSettings
+from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import LogDir, Reassignment, ReplicaDir
 from sparkraft.console.replica_views import _dir_json, _move_json
 from sparkraft.console.who_may import who_may
@@ -295,11 +296,47 @@ def test_the_screens_show_rights_directories_and_pipelines(
             await expect(page.get_by_role("table", name="Log directories")).to_contain_text(
                 "online"
             )
+            await page.get_by_role("link", name="Transactions").click()
+            await page.get_by_label("Topic").fill("pipeline-batches")
+            await page.get_by_label("Partition").fill("0")
+            await page.get_by_role("button", name="Show").click()
+            await expect(page.get_by_role("table", name="Producers")).to_be_visible()
             await page.get_by_role("link", name="Moves").click()
             await expect(page.get_by_text("Nothing is being reassigned.")).to_be_visible()
 
     with ConsoleProcess(node.bootstrap, tmp_path) as console:
         browser.run(look(console))
+
+
+def test_an_open_transaction_and_its_producer_are_shown(
+    node: SparkraftNode, console: ConsoleProcess
+) -> None:
+    publish(node, "batches-in-transactions")
+    shown: list[Json] = []
+
+    async def look() -> None:
+        settings = ProducerSettings(transactional_id="moves <b>")
+        place = {"topic": "batches-in-transactions", "partition": "0"}
+        async with (
+            Cluster(node.bootstrap) as cluster,
+            TransactionalProducer(cluster, settings) as producer,
+        ):
+            await producer.init_transactions()
+            producer.begin_transaction()
+            sent = await producer.send("batches-in-transactions", b"x", key=b"k", partition=0)
+            await sent
+            shown.append(await asyncio.to_thread(get, console, "/api/transactions"))
+            shown.append(await asyncio.to_thread(get, console, "/api/producers", **place))
+            await producer.abort_transaction()
+
+    asyncio.run(look())
+    listed, producers = shown
+    (found,) = listed["transactions"]
+    assert (found["transactionalId"], found["state"]) == ("moves <b>", "Ongoing")
+    assert found["partitions"] == ["batches-in-transactions-0"]
+    (active,) = [one for one in producers["producers"] if one["openSince"] is not None]
+    assert active["producerId"] == found["producerId"]
+    assert not active["isHanging"]
 
 
 COUNT_SCROLL_LISTENERS = """() => {

@@ -34,6 +34,8 @@ ROUTES = {
         "/api/security",
         "/api/who-may?operation=READ&type=TOPIC&name=none",
         "/api/pipelines?topic=none",
+        "/api/transactions",
+        "/api/producers?topic=none&partition=0",
         "/api/timeline",
         "/api/moment?change=0",
         "/api/past?at=1",

@@ -11,6 +11,8 @@
 /api/security     access control entries, users and quotas
 /api/who-may      who may do an operation to a resource
 /api/pipelines    the newest batches of Spark pipelines
+/api/transactions   transactions of all coordinators
+/api/producers    the producers that a partition remembers
 /api/timeline     how far the metadata log is indexed
 /api/moment       a change of the metadata log by number, time or offset, or by a typed text
 /api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
@@ -95,6 +97,7 @@ SCREENS = (
     "/reassignments",
     "/security",
     "/pipelines",
+    "/transactions",
     "/changes",
 )
 """Paths that a page is served for, with a colon before a parameter; `static/app.js` draws them.
@@ -252,6 +255,11 @@ class Console:
         yield (
             "who-may",
             lambda query: more.security.who_may(query["operation"], query["type"], query["name"]),
+        )
+        yield "transactions", lambda _: more.transactions.transactions()
+        yield (
+            "producers",
+            lambda query: more.transactions.producers(query["topic"], _number(query["partition"])),
         )
         yield "pipelines", lambda query: more.pipelines.pipelines(query["topic"])
         yield "configs", lambda query: more.configs.configs(query["resource"], query["name"])

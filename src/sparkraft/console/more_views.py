@@ -1,4 +1,4 @@
-"""The documents besides those of `views`: configs, replicas, security, pipelines."""
+"""The documents besides those of `views`: configs, replicas, security, transactions, pipelines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sparkraft.console.config_views import ConfigViews
 from sparkraft.console.pipeline_views import PipelineViews
 from sparkraft.console.replica_views import ReplicaViews
 from sparkraft.console.security_views import SecurityViews
+from sparkraft.console.transaction_views import TransactionViews
 
 if TYPE_CHECKING:
     from sparkraft.client.cluster import Cluster
@@ -21,4 +22,5 @@ class MoreViews:
         self.configs = ConfigViews(cluster, bootstrap=bootstrap)
         self.replicas = ReplicaViews(cluster, bootstrap=bootstrap)
         self.security = SecurityViews(cluster, bootstrap=bootstrap)
+        self.transactions = TransactionViews(cluster, bootstrap=bootstrap)
         self.pipelines = PipelineViews(cluster, bootstrap=bootstrap)

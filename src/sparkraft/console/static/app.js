@@ -7,6 +7,7 @@ import { MomentBar } from "./moment.js";
 import { arrive, signIn, visitor } from "./visitor.js";
 import * as overview from "./overview.js";
 import * as quorum from "./quorum.js";
+import * as transactions from "./transactions.js";
 import * as topics from "./topics.js";
 import * as topic from "./topic.js";
 import * as messages from "./messages.js";
@@ -38,6 +39,7 @@ const SCREENS = [
   { path: "/log-dirs", label: "Disks", screen: logDirs },
   { path: "/reassignments", label: "Moves", screen: reassignments },
   { path: "/security", label: "Security", screen: security },
+  { path: "/transactions", label: "Transactions", screen: transactions },
   { path: "/pipelines", label: "Pipelines", screen: pipelines },
   { path: "/changes", label: "Changes", screen: changes },
 ];
