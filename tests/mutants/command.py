@@ -11,10 +11,12 @@ tools/mutants --check            exit with 1 if docs/planted-bugs.md is out of d
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
 
 from sparkraft.simulation.scenarios.campaign import each
+from tests.mutants.kafka_issues import ISSUES, RACES
 from tests.mutants.mutant_seeds import (
     MUTANT_SEEDS,
     Finding,
@@ -25,6 +27,7 @@ from tests.mutants.mutant_seeds import (
     write_seeds,
 )
 from tests.mutants.registry import CASES, MutantCase, cases_named
+from tests.mutants.scenario_bugs import SCENARIO_BUGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "planted-bugs.md"
 MISSED = 1
@@ -45,8 +48,50 @@ what a seed does. If a stored seed no longer shows its bug, the tests try the se
 """
 
 
+_SCENARIOS = """
+## In scenarios
+
+The simulator does not reach these bugs of coordinators. Each is reported by a test of one
+interleaving or state (`tests/mutants/scenario_bugs.py`).
+
+| planted bug | reported by |
+|---|---|
+"""
+
+_ISSUES = """
+## Issues of Apache Kafka
+
+Bugs that Apache Kafka's coordinators have had, planted here. Issues of share and streams groups,
+which are not served, are left out.
+
+| issue | planted bugs |
+|---|---|
+"""
+
+_RACES = """
+## Races of coordinators
+
+| race | tests |
+|---|---|
+"""
+
+
 def page() -> str:
-    return _HEAD + "".join(_row(case, MUTANT_SEEDS[case]) for case in CASES)
+    scenarios = [f"| `{name}`: {bug.about} | `{bug.test}` |" for name, bug in SCENARIO_BUGS.items()]
+    issues = [f"| {issue} | {_listed(bugs)} |" for issue, bugs in ISSUES.items()]
+    races = [f"| {race} | {_listed(tests)} |" for race, tests in RACES.items()]
+    return (
+        _HEAD
+        + "".join(_row(case, MUTANT_SEEDS[case]) for case in CASES)
+        + "".join(
+            head + "".join(f"{line}\n" for line in lines)
+            for head, lines in ((_SCENARIOS, scenarios), (_ISSUES, issues), (_RACES, races))
+        )
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _row(case: MutantCase, found: Finding) -> str:

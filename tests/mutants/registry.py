@@ -5,6 +5,7 @@ from typing import NamedTuple
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.folder_mutants import FOLDER_MUTANTS
 from tests.mutants.group_mutants import GROUP_MUTANTS
+from tests.mutants.history_mutants import HISTORY_MUTANTS
 from tests.mutants.isolated_mutants import ISOLATED_MUTANTS
 from tests.mutants.loop_mutants import LOOP_MUTANTS
 from tests.mutants.move_mutants import MOVE_MUTANTS
@@ -29,6 +30,7 @@ MUTANTS: dict[str, Mutant] = {
     **FOLDER_MUTANTS,
     **TRANSACTION_MUTANTS,
     **GROUP_MUTANTS,
+    **HISTORY_MUTANTS,
 }
 
 

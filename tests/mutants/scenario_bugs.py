@@ -30,8 +30,11 @@ from sparkraft.coordinator.group.offsets import OffsetStore
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.group.topic_hash import TopicHashes
 from sparkraft.coordinator.group.transactional_commits import commit_in_transaction
+from sparkraft.coordinator.runtime import NO_PRODUCER_ID
 from sparkraft.coordinator.steps import Steps
+from sparkraft.coordinator.transaction import completion
 from sparkraft.coordinator.transaction import shard as transaction_shard
+from sparkraft.coordinator.transaction.metadata import EPOCH_MAX
 from sparkraft.coordinator.transaction.shard import TransactionShard
 from sparkraft.protocol import framing
 from sparkraft.server.broker.client_telemetry import Instance
@@ -113,11 +116,72 @@ def _kafka_18660_the_producer_is_checked_first() -> Patches:
 
 
 @_plant(
+    "an abort whose append fails has raised the epoch already",
+    _TRANSACTIONS + "test_a_rejected_append_changes_nothing",
+)
+def _kafka_9666_failed_aborts_raise_the_epoch() -> Patches:
+    original = TransactionShard._abort
+
+    def abort(self: TransactionShard, known: Any, *given: Any) -> Any:
+        decision = original(self, known, *given)
+        raised = min(known.producer_epoch + 1, EPOCH_MAX)
+        self._known[known.transactional_id] = replace(known, producer_epoch=raised)
+        return decision
+
+    return [(TransactionShard, "_abort", abort)]
+
+
+@_plant(
+    "an abort of the coordinator keeps the producer id when its epochs are used up",
+    _TRANSACTIONS + "test_fencing_an_exhausted_id_rotates_it",
+)
+def _kafka_20090_exhausted_ids_are_not_rotated() -> Patches:
+    def abort(known: Any, *, transaction_version: int, new_producer_id: Any, now: Any) -> Any:
+        del new_producer_id
+        return known.prepared(
+            commit=False,
+            client_version=transaction_version,
+            epoch=min(known.producer_epoch + 1, EPOCH_MAX),
+            last_epoch=known.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            now_ms=now.wall_ms,
+        )
+
+    return [(completion, "abort", abort)]
+
+
+@_plant(
     "a broker does not wait for the completion of the previous transaction",
     "server/coordinator/test_guarded_appends.py::test_a_completion_in_progress_is_asked_about_again",
 )
 def _kafka_18654_completions_are_not_waited_for() -> Patches:
     return [(GuardedAppends, "is_concurrent", False)]
+
+
+@_plant(
+    "a repeated marker is refused",
+    "storage/test_transactions.py::"
+    "test_a_repeated_marker_of_version_2_finds_no_transaction_and_is_accepted",
+)
+def _kafka_19999_repeated_markers_are_refused() -> Patches:
+    original = Producers.check_marker
+
+    def check_marker(self: Producers, producer_id: int, epoch: int, end: Any, **more: Any) -> None:
+        state = self.get(producer_id)
+        if state is not None and state.epoch == epoch and state.txn_first_offset < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        original(self, producer_id, epoch, end, **more)
+
+    return [(Producers, "check_marker", check_marker)]
+
+
+@_plant(
+    "the guard of a verification is not checked again at the append",
+    "server/coordinator/test_guarded_appends.py::"
+    "test_a_guard_that_is_lost_again_and_again_rejects_the_batch",
+)
+def _kafka_14402_guards_are_not_checked_at_the_append() -> Patches:
+    return [(Producers, "is_verified", lambda _self, _producer_id, guard: guard is not None)]
 
 
 @_plant(

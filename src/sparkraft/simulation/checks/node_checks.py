@@ -78,7 +78,7 @@ class NodeChecks:
         self.groups = GroupChecks(probe, self.require, self._log_of, lambda: self.records.image)
         self.shards = ShardChecks(probe, self.require)
         self.storage.on_batches = self._on_batches
-        self.storage.on_answer = self.groups.on_answer
+        self.storage.on_answer = self._on_answer
         self.storage.on_folders = self.loops.on_operation
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
@@ -97,6 +97,10 @@ class NodeChecks:
         self.transactions.on_batches(machine, directory, batches)
         self.groups.on_batches(machine, directory, batches)
         self.shards.on_batches(machine, directory, batches)
+
+    def _on_answer(self, host: str, request: Any, response: Any) -> None:
+        self.transactions.on_answer(host, request, response)
+        self.groups.on_answer(host, request, response)
 
     @contextmanager
     def watching(self) -> Iterator[None]:

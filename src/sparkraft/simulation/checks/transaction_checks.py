@@ -3,27 +3,32 @@
 Whenever a leader appends:
     T7  no batch follows a marker of a later epoch of its producer
     T10 the partition of a transactional batch is in a replicated Ongoing record already
-    T11 Complete* follows the markers of all partitions of the transaction
+    T11 a marker follows the replicated decision, and Complete* the markers of all partitions of the
+        transaction
     T12 a transition of an id follows only one that is committed
 Whenever a record of `__transaction_state` is committed:
     T2  a decision is never reversed
     T5  states follow each other as in KIP-98 and KIP-890; the epoch never decreases, and the
         producer id changes only when its epochs are used up
     T13 only ids without a transaction expire, and not early
+At each response:
+    T6  a producer is fenced only after another one got a later epoch of its transactional id
 Every second:
     T15 the state of a coordinator equals a replay of its log
 At the end:
     T1  all partitions of a transaction have the same marker, that of the coordinator's decision
     T8  no partition has an open transaction that its coordinator does not know
 
-T3, T4, T6, T14 and T16: `workload.transaction_ledger`; T9: `coordinator_scenarios`
+T3, T4, T6 as well, T14 and T16: `workload.transaction_ledger`; T9: `coordinator_scenarios`
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.errors import ErrorCode
 from sparkraft.metadata.image import ClusterImage
+from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
 from sparkraft.simulation.checks.committed_log import (
     CommittedLog,
     hosted_of,
@@ -53,6 +58,9 @@ if TYPE_CHECKING:
 EXHAUSTED_EPOCH = 32_766
 """From this epoch on, the next one belongs to a new producer id."""
 
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+"""The errors of EndTxn for a producer that has a successor."""
+
 LogOf = Callable[["Machine", str], StoredLog | None]
 """Returns the recovered log in a directory of a machine."""
 
@@ -78,6 +86,10 @@ class TransactionChecks:
         """Partition → marker → machines that have written it."""
         self._registered: dict[tuple[int, int, Partition], set[str]] = defaultdict(set)
         """Producer id, epoch and partition → machines with an Ongoing record that has them."""
+        self._prepared: dict[MarkerKey, set[str]] = defaultdict(set)
+        """Marker → machines with the record that decides it."""
+        self._newest: dict[tuple[str, str], tuple[int, int]] = {}
+        """Machine and transactional id → the last producer id and epoch that it has written."""
         self._logs: dict[int, CommittedLog] = defaultdict(CommittedLog)
         self._last: dict[str, StateRecord] = {}
         """Transactional id → its last committed record."""
@@ -100,10 +112,15 @@ class TransactionChecks:
         self._logs[index].add(batch)
         led = led_by(machine, (STATE_TOPIC, index), batch)
         for record in self._records(index, batch):
+            identity = (record.producer_id, record.epoch)
+            self._newest[machine.name, record.transactional_id] = identity
             if record.status is Status.ONGOING:
                 for partition in record.partitions:
                     key = (record.producer_id, record.epoch, partition)
                     self._registered[key].add(machine.name)
+            elif record.status is not None and record.status.is_prepared:
+                decided = (record.producer_id, record.epoch, record.status.commits)
+                self._prepared[decided].add(machine.name)
             if led is not None:
                 before = self._record_before(machine, directory, index, record)
                 self._check_transition(record, before, led.log.high_watermark)
@@ -137,6 +154,12 @@ class TransactionChecks:
         if marker is not None:
             key = (marker.producer_id, marker.epoch, marker.committed)
             self._markers[partition][key].add(machine.name)
+            decided = self._prepared[key]
+            self.require(
+                len(decided) >= self._enough or led_by(machine, partition, batch) is None,
+                "T11",
+                f"{machine.name} appends {marker} to {partition}, decided on {sorted(decided)}",
+            )
             return
         if header.is_control or led_by(machine, partition, batch) is None:
             return
@@ -153,6 +176,18 @@ class TransactionChecks:
             "T7",
             f"{machine.name} appends {header.base_offset} of producer {header.producer_id} epoch "
             f"{header.producer_epoch} to {partition} after a marker of epoch {last}",
+        )
+
+    def on_answer(self, host: str, request: Any, response: Any) -> None:
+        """Check that a producer is not fenced without a successor."""
+        if not isinstance(request, EndTxnRequest) or response.error_code not in FENCED:
+            return
+        identity = (request.producer_id, request.producer_epoch)
+        self.require(
+            self._newest.get((host, request.transactional_id)) != identity,
+            "T6",
+            f"{host} fences producer {request.producer_id} epoch {request.producer_epoch} of "
+            f"{request.transactional_id}, which is the last one in its log",
         )
 
     def _last_marker_epoch(self, machine: "Machine", directory: str, batch: StoredBatch) -> int:

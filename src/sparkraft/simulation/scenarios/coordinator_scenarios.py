@@ -54,6 +54,9 @@ TRANSACTION_FAULTS = FaultRate((0.4, 4), STRIKES_MAX)
 GROUP_FAULTS = FaultRate((1, 6), 3)
 """Fewer: a group needs several responses in sequence to complete a rebalance."""
 
+ABORTS_NOTHING_EVERY = 4
+"""In every fourth run clients also abort transactions that they have not begun."""
+
 TRANSACTIONS_AFTER = 3
 """Transactions that must be committed after healing."""
 
@@ -80,7 +83,8 @@ def transactions(settings: "Settings") -> NodesWorld:
     """Write transactions while coordinators and leaders fail."""
     layout = Layout.of_coordinators(settings.seed, settings.nodes or 3, brokers=settings.observers)
     world = begin_world(settings, settings.nodes or 3, layout)
-    workload = TransactionWorkload(world)
+    aborts_nothing = settings.seed % ABORTS_NOTHING_EVERY == 0
+    workload = TransactionWorkload(world, aborts_nothing=aborts_nothing)
     world.start_all([partial(after_topic, client.run) for client in workload.all_clients])
     _inject(world, settings, TRANSACTION_FAULTS)
     try:

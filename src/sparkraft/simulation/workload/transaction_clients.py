@@ -2,7 +2,8 @@
 
     x0, x1, x2  take a transactional id, write some transactions with it and commit or abort them;
                 they use the same ids, so they fence each other, and at times they stand still for
-                longer than the transaction timeout or leave a transaction open
+                longer than the transaction timeout or leave a transaction open; in some runs they
+                abort transactions that they have not begun
     r0          reads all partitions with isolation level read_committed
     g0          fetches the offsets that the transactions commit, with `require_stable`
 
@@ -180,9 +181,13 @@ def code_of(answer: Any) -> ErrorCode:
 class TransactionClient(CoordinatedClient):
     """See the module docstring."""
 
-    def __init__(self, world: "ClientEnv", name: str, ledger: TransactionLedger) -> None:
+    def __init__(
+        self, world: "ClientEnv", name: str, ledger: TransactionLedger, *, aborts_nothing: bool
+    ) -> None:
+        """`aborts_nothing`: it aborts a transaction now and then that it has not begun."""
         super().__init__(world, name)
         self._ledger = ledger
+        self._aborts_nothing = aborts_nothing
         self._sessions = 0
         self.is_done = False
         """Whether it has finished because the world drains."""
@@ -240,6 +245,8 @@ class TransactionClient(CoordinatedClient):
     async def _transaction(self, session: Session) -> bool:
         """Write and end one transaction; return whether the session may continue."""
         dice, ledger = self.world.dice, self._ledger
+        if self._aborts_nothing and session.has_epochs and dice.random() < 0.1:  # noqa: PLR2004
+            return await self._abort_nothing(session)
         transaction = ledger.begin(session.transactional_id, session.producer_id, session.epoch)
         code = await self._write(session, transaction)
         roll = dice.random()
@@ -254,6 +261,22 @@ class TransactionClient(CoordinatedClient):
         if code is not ErrorCode.NONE and not session.has_epochs:
             # A batch without a response could arrive in the next transaction of the same epoch.
             return await self._initialize(session, renews=True)
+        return True
+
+    async def _abort_nothing(self, session: Session) -> bool:
+        """End a transaction that was not begun: the next epoch, as after any other (KIP-890)."""
+        request = k26.EndTxnRequest(
+            transactional_id=session.transactional_id,
+            producer_id=session.producer_id,
+            producer_epoch=session.epoch,
+            committed=False,
+        )
+        settled = await self._ask_coordinator(session, request, 5)
+        if settled.code is not ErrorCode.NONE:
+            return False
+        session.take(settled.answer.producer_id, settled.answer.producer_epoch)
+        self._note_identity(session)
+        self.world.counts["transactions without a begin"] += 1
         return True
 
     async def _write(self, session: Session, transaction: Transaction) -> ErrorCode:
@@ -540,9 +563,12 @@ class StableOffsetReader(CoordinatedClient):
 class TransactionWorkload:
     """The clients of one run."""
 
-    def __init__(self, world: "ClientEnv") -> None:
+    def __init__(self, world: "ClientEnv", *, aborts_nothing: bool = False) -> None:
         self.ledger = TransactionLedger(world)
-        self.writers = [TransactionClient(world, f"x{i}", self.ledger) for i in range(CLIENTS)]
+        self.writers = [
+            TransactionClient(world, f"x{i}", self.ledger, aborts_nothing=aborts_nothing)
+            for i in range(CLIENTS)
+        ]
         self.reader = CommittedReader(world, "r0", self.ledger)
         self.offset_reader = StableOffsetReader(world, "g0", self.ledger)
 
