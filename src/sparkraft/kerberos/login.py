@@ -64,7 +64,6 @@ def kerberos_login(module: LoginModule, service: str | None) -> KerberosLogin:
         KerberosError: the package `gssapi` is missing.
     """
     module.check_mechanism(GSSAPI)
-    library()
     principal = module.text("principal") or None
     keytab = keytab_of(module)
     if keytab is None and not _is_true(module, "useTicketCache"):
@@ -74,12 +73,14 @@ def kerberos_login(module: LoginModule, service: str | None) -> KerberosLogin:
         )
     if keytab is not None and principal is None:
         raise JaasError("the login module of GSSAPI needs the option principal with a keyTab")
-    return KerberosLogin(
+    login = KerberosLogin(
         service=_service(module, service),
         principal=principal,
         keytab=keytab,
         cache=module.text("ticketCache") or None,
     )
+    library()
+    return login
 
 
 def keytab_of(module: LoginModule) -> str | None:
