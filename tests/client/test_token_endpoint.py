@@ -22,6 +22,7 @@ from sparkraft.client.token_file import TokenFileLogin
 from sparkraft.security.jaas import OAUTH_MODULE, parse_jaas
 from sparkraft.security.secret import Secret
 from tests.support.access_tokens import Issuer
+from tests.support.certificates import Authority
 from tests.support.token_endpoint import Answer, TokenServer
 
 pytestmark = pytest.mark.real_time
@@ -152,6 +153,18 @@ def test_nobody_listens(server):
 def test_the_account_is_url_encoded_if_configured(server):
     server.accounts = {"node": "s3cret%2B%2F%26%3D6612"}
     assert tokens(server, Time(), url_encodes=True).current()
+
+
+def test_a_secret_is_only_sent_to_a_server_with_a_trusted_certificate(tmp_path, monkeypatch):
+    authority = Authority(tmp_path)
+    issuer = Issuer(now_s=NOW)
+    with TokenServer(issuer, {"node": SECRET}, authority.issue("issuer")) as secure:
+        with pytest.raises(KafkaError, match="no token from https"):
+            tokens(secure, Time(), retry_ms_max=1).current()
+        assert secure.seen == 0
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_path))
+        assert tokens(secure, Time()).current()
+        assert secure.seen == 1
 
 
 # ---- configs

@@ -2,9 +2,11 @@
 
 import base64
 import json
+import ssl
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs
 
@@ -26,8 +28,16 @@ class Answer:
 class TokenServer:
     """Gives tokens to the accounts it knows, or what `answers` has next."""
 
-    def __init__(self, issuer: Issuer, accounts: dict[str, str]) -> None:
-        """`accounts`: client id → secret; the id becomes the claim `sub`."""
+    def __init__(
+        self, issuer: Issuer, accounts: dict[str, str], certificate: Path | None = None
+    ) -> None:
+        """Listen.
+
+        Args:
+            issuer: signs the tokens.
+            accounts: client id → secret; the id becomes the claim `sub`.
+            certificate: with its key, for HTTPS; None: HTTP.
+        """
         self.issuer = issuer
         self.accounts = accounts
         self.requests: list[dict[str, list[str]]] = []
@@ -52,7 +62,13 @@ class TokenServer:
                 pass
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}/token"
+        scheme = "http"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+            scheme = "https"
+        self.url = f"{scheme}://127.0.0.1:{self._http.server_port}/token"
 
     def answer(self, authorization: str, fields: dict[str, list[str]]) -> Answer:
         """The answer to a request."""
