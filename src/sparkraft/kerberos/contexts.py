@@ -147,6 +147,8 @@ class Context:
     def _checked(self, work: Callable[[], Any]) -> Any:
         try:
             return work()
+        except UnicodeDecodeError:
+            raise SaslError("Kerberos: a principal is not UTF-8") from None
         except self._error as error:
             code = getattr(error, "min_code", 0)
             raise SaslError(
