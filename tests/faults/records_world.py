@@ -98,9 +98,21 @@ class Churn:
         self.done: Counter[str] = Counter()
         self._cluster = cluster
         self._dice = dice
-        self._stop = threading.Event()
+        self._stop, self._rest = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._move: Move | None = None
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """No replica moves while the block lasts, so that every partition has all its replicas."""
+        self._rest.set()
+        try:
+            wait_until(
+                lambda: self._move is None, "the last replica has moved", IN_SYNC_SECONDS_MAX
+            )
+            yield
+        finally:
+            self._rest.clear()
 
     @property
     def _goes_on(self) -> bool:
@@ -121,7 +133,7 @@ class Churn:
     async def _one(self, admin: LeadershipAdmin) -> None:
         if self._move is not None:
             await self._go_on(admin, self._move)
-        elif self._dice.random() < 0.5:
+        elif not self._rest.is_set() and self._dice.random() < 0.5:
             self._move = await self._next(admin)
         if not self._stop.is_set() and self._dice.random() < 0.5:
             refused = await admin.elect_leaders(PREFERRED, None)
