@@ -397,20 +397,24 @@ def test_authorized_operations_are_those_of_the_entries(tmp_path):
                 creation("t", operation=READ),
                 creation("t", operation=ALTER),
                 creation("t", operation=ALTER, permission_type=DENY),
-            ) == [0, 0, 0]
-            await until(lambda: may(node, AclOperation.READ, "t"))
+                creation("absent", operation=READ),
+            ) == [0, 0, 0, 0]
+            await until(lambda: may(node, AclOperation.READ, "absent"))
             for listener in node.listeners:
                 listener.session_of = lambda host: client_session(  # type: ignore[method-assign]
                     BOB, authorizer=node.authorizer, client_host=host
                 )
             bob = await connect(node)
             request = MetadataRequest(
-                topics=[MetadataRequestTopic(name=name) for name in ("t", "hidden")],
+                topics=[MetadataRequestTopic(name=name) for name in ("t", "absent", "hidden")],
+                allow_auto_topic_creation=False,
                 include_topic_authorized_operations=True,
             )
             found = {topic.name: topic for topic in (await bob.send(request)).topics}
             bits = 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
             assert found["t"].topic_authorized_operations == bits
+            assert found["absent"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert found["absent"].topic_authorized_operations == bits
             assert found["hidden"].topic_authorized_operations == -(1 << 31)
             cluster = await bob.send(
                 DescribeClusterRequest(endpoint_type=1, include_cluster_authorized_operations=True)

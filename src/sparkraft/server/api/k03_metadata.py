@@ -188,25 +188,22 @@ class _Topics:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic_name_problem(name) is not None:
                 error = ErrorCode.INVALID_TOPIC_EXCEPTION
-            self._add_error(errors.get(name, error), name, internal=name in INTERNAL_TOPICS)
+            self._add_absent(name, errors.get(name, error))
 
     # ---- encoding them
 
-    def _add_error(
-        self,
-        error: ErrorCode,
-        name: str | None,
-        topic_id: Uuid = Uuid.ZERO,
-        *,
-        internal: bool = False,
-    ) -> None:
+    def _add_error(self, error: ErrorCode, name: str | None, topic_id: Uuid = Uuid.ZERO) -> None:
         self._put(
-            self._encoded(
-                MetadataResponseTopic(
-                    error_code=error, name=name, topic_id=topic_id, is_internal=internal
-                )
-            )
+            self._encoded(MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id))
         )
+
+    def _add_absent(self, name: str, error: ErrorCode) -> None:
+        answer = MetadataResponseTopic(
+            error_code=error, name=name, is_internal=name in INTERNAL_TOPICS
+        )
+        if self._shows_operations and error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            answer.topic_authorized_operations = topic_operations(self._context, name)
+        self._put(self._encoded(answer))
 
     def _put(self, piece: bytes) -> None:
         self._buffers.append(piece)
