@@ -46,6 +46,7 @@ from sparkraft.server.network.refusals import log_bad_length, log_malformed, log
 from sparkraft.server.network.request_time import (
     LoopTime,
     Metered,
+    record_overhead,
     record_rest,
     throttle_of_time,
 )
@@ -90,9 +91,11 @@ class Connection(asyncio.Protocol):
         "_frame_size",
         "_gate",
         "_handled",
+        "_metered",
         "_mute_timer",
         "_name",
         "_node",
+        "_overhead",
         "_queue_ms",
         "_queued_ms",
         "_reader",
@@ -136,6 +139,10 @@ class Connection(asyncio.Protocol):
         """How long those of this run have waited."""
         self._gate: SaslGate | None = None
         """Takes the frames until the client has authenticated, and all if its session expires."""
+        self._metered: RequestContext | None = None
+        """The last request whose time was measured."""
+        self._overhead: LoopTime | None = None
+        """Of this run: what it takes beside its requests, such as its write."""
         self._mute_timer: asyncio.TimerHandle | None = None
         """Ends the time in which a quota holds the client up."""
         self._node = listener.node
@@ -256,6 +263,8 @@ class Connection(asyncio.Protocol):
         if self._running or self._closed:
             return
         self._running = True
+        if self.listener.quotas.measures_time:
+            self._overhead = LoopTime(asyncio.get_running_loop().time)
         try:
             self._run_frames()
         except BadLengthError as error:
@@ -263,11 +272,20 @@ class Connection(asyncio.Protocol):
         finally:
             self._running = False
         self._flush()
+        if self._overhead is not None:
+            self._record_overhead(self._overhead)
         elapsed_ms = self.listener.clock.mono_ms() - self.last_active_ms
         self._count_handled(elapsed_ms)
         if elapsed_ms >= LONG_PIECE_MS:
             describe = partial(self._describe, self._route, self._frame_size)
             self.listener.monitor.on_piece(elapsed_ms, describe)
+
+    def _record_overhead(self, overhead: LoopTime) -> None:
+        """Record it for the client of the last request, like Kafka's time of network threads."""
+        self._overhead = None
+        if self._metered is not None:
+            record_overhead(self.listener.quotas, self._metered, overhead)
+            self._metered = None
 
     def _describe(self, route: Route | None, size: int) -> str:
         """Name a request for the log, by API, size and client."""
@@ -411,8 +429,9 @@ class Connection(asyncio.Protocol):
             self._call(route, context, body)
         else:
             self.respond(route, context, None, response)
-        if context.loop_time is not None:
+        if self._overhead is not None:
             record_rest(self.listener.quotas, context)
+            self._overhead.begin()
 
     def begin(self, route: Route) -> None:
         """Count a request that `_dispatch` did not see: one of the SASL gate."""
@@ -439,8 +458,10 @@ class Connection(asyncio.Protocol):
     def _meter(self, route: Route, context: RequestContext, size: int) -> None:
         quotas = self.listener.quotas
         if quotas.is_active:
-            if quotas.measures_time:
+            if self._overhead is not None:
+                self._overhead.end()
                 context.measure_time(LoopTime(asyncio.get_running_loop().time))
+                self._metered = context
             context.throttle_by(throttle_of_request(quotas, route, context, size))
             self.mute(context.throttle_ms)
 

@@ -5,10 +5,10 @@
 
 100 % is the event loop's whole time, as it is one thread's in Kafka; work of other threads, such as
 reads of cold records, is not counted. As in Kafka, the throttle is decided before the response is
-encoded, is at most one window, and what the response itself takes counts afterwards. Exempt are
-requests of nodes, which need CLUSTER_ACTION, unless they are denied; fetches of replicas; and
-Produce without acks. Kafka exempts fewer of these (not heartbeats, for example): there a quota of
-all users can fence brokers.
+encoded, is at most one window, and what the response itself takes counts afterwards, with the work
+of the connection beside its requests: framing and the write. Exempt are requests of nodes, which
+need CLUSTER_ACTION, unless they are denied; fetches of replicas; and Produce without acks. Kafka
+exempts fewer of these (not heartbeats, for example): there a quota of all users can fence brokers.
 
 Not here: rates and quotas (`security.client_quotas`), bytes (`quota_meter`).
 """
@@ -138,6 +138,13 @@ def record_rest(quotas: "ClientQuotas", context: "RequestContext") -> None:
     if time.is_charged:
         now = context.connection.listener.clock.mono_ms()
         quotas.record_time(context.principal.name, context.client_id, time.take(), now)
+
+
+def record_overhead(quotas: "ClientQuotas", context: "RequestContext", overhead: LoopTime) -> None:
+    """Record what a connection took beside its requests, unless the last of them is exempt."""
+    if context.loop_time is not None:
+        now = context.connection.listener.clock.mono_ms()
+        quotas.record_time(context.principal.name, context.client_id, overhead.take(), now)
 
 
 def _is_exempt(route: "Route", request: Any, error: ErrorCode | None) -> bool:
