@@ -15,6 +15,7 @@ SUITES = (
     "benchmarks.bench_loop",
     "benchmarks.bench_transactions",
     "benchmarks.bench_groups",
+    "benchmarks.bench_security",
     "benchmarks.bench_console",
     "benchmarks.bench_ids",
     "benchmarks.bench_spark_source",

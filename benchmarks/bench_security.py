@@ -1,0 +1,268 @@
+"""What TLS costs a node, beside what it costs Apache Kafka's, and whether quotas are held.
+
+One node of each kind has a PLAINTEXT and an SSL listener (TLS 1.3, AES-256-GCM, a P-256
+certificate). The same client sends the same requests to both listeners, a round to one after a
+round to the other; the ratio is that of the pairs. The two nodes are measured one after the other.
+
+Quotas: clients that send as much as they get through, for half a minute after the burst of an idle
+client, beside a light client without a quota.
+"""
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench_beside_kafka import BenchKafka
+from benchmarks.bench_node import (
+    RECYCLED,
+    ask,
+    ask_raw,
+    batch,
+    create_topic,
+    produce_frames,
+    request,
+)
+from benchmarks.measure import cpu_seconds
+from benchmarks.probe import Probe
+from benchmarks.report import Row
+from benchmarks.secured_load import Load, Running, Shape, split
+from benchmarks.suite import parser_for, run
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from sparkraft.protocol.messages.k03_metadata import MetadataRequest
+from sparkraft.protocol.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
+from tests.support.certificates import Authority, pem_configs
+from tests.support.nodes import NodeProcess, SparkraftNode
+from tests.support.ports import lasting_ports
+
+ROUNDS = 5
+FETCHED = 64
+"""Batches of a topic that is read round and round."""
+
+BYTE_RATE = 2_000_000
+PERCENT = 20.0
+IDLE_CREDIT_S = 22.0
+"""A client that was idle may send for ten windows at once: twice the time of all windows."""
+
+QUOTA_S = 33.0
+"""Three times all windows. Kafka's arithmetic gives bursts of one such time, so other lengths show
+up to a tenth more or less than the quota."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of the command line."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A node with both listeners."""
+
+    node: NodeProcess
+    tls_port: int
+    ca: Path
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self.node.process is not None
+        return self.node.process.pid
+
+
+def secured(kind: type[NodeProcess], folder: Path, jars: Path) -> Secured:
+    """A node that is not started yet."""
+    authority = Authority(folder / "authority")
+    port, tls_port, controller_port = lasting_ports(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}"
+    overrides = {
+        **RECYCLED,
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        **pem_configs(authority.issue("node"), authority.ca_path),
+    }
+    node = kind(folder / "node", overrides=overrides, jars=jars, ports=(port, controller_port))
+    return Secured(node, tls_port, authority.ca_path)
+
+
+def rounds(of: Secured, frames: list[bytes], shape: Shape) -> tuple[list[Load], list[Load]]:
+    """Loads over TLS and plain ones, in pairs, after one of each that warms up."""
+    over_tls, plain = [], []
+    for _ in range(ROUNDS + 1):
+        over_tls.append(Running(of.tls_port, of.pid, frames, shape, of.ca).result())
+        plain.append(Running(of.node.port, of.pid, frames, shape).result())
+    return over_tls[1:], plain[1:]
+
+
+def fetch_frames(topic: str, records: int = 1000) -> list[bytes]:
+    """A Fetch of each of the topic's first batches, which have so many records of 1 KB."""
+    made = []
+    for number in range(FETCHED):
+        # The first batch is returned whole, whatever may be in a partition.
+        place = FetchPartition(partition=0, fetch_offset=number * records, partition_max_bytes=1)
+        message = FetchRequest(
+            max_wait_ms=500, min_bytes=1, max_bytes=1 << 20,
+            topics=[FetchTopic(topic=topic, partitions=[place])],
+        )  # fmt: skip
+        made.append(request(ApiKey.FETCH, 12, message))
+    return made
+
+
+def fill(port: int, topic: str, records: int = 1000) -> None:
+    """Write what is read: batches of so many records of 1 KB."""
+    create_topic(port, topic, 1, retention_bytes="-1")
+    (frame,) = split(produce_frames(topic, batch(1024, records), 1))
+    for _ in range(FETCHED):
+        ask_raw(port, frame)
+
+
+def cost_of_tls(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """Both loads on both kinds of node."""
+    found: dict[str, dict[str, tuple[list[Load], list[Load]]]] = {}
+    for kind, name in ((SparkraftNode, "ours"), (BenchKafka, "Kafka")):
+        of = secured(kind, folder / name, jars)
+        with of.node:
+            create_topic(of.node.port, "small", 4)
+            fill(of.node.port, "read")
+            loads = {
+                "Fetch 1 MB, 2x2": (fetch_frames("read"), Shape(2, 2, options.seconds)),
+                "Produce 100 B, 2x32": (
+                    split(produce_frames("small", batch(100, 1))), Shape(2, 32, options.seconds),
+                ),
+            }  # fmt: skip
+            found[name] = {
+                label: rounds(of, frames, shape) for label, (frames, shape) in loads.items()
+            }
+            of.node.stop()
+    rows = []
+    for label, least in (("Fetch 1 MB, 2x2", 0.40), ("Produce 100 B, 2x32", 0.75)):
+        for name, by_load in found.items():
+            rows.extend(_tls_rows(label, name, by_load[label], least if name == "ours" else None))
+    return rows
+
+
+def _tls_rows(
+    label: str, name: str, pair: tuple[list[Load], list[Load]], at_least: float | None
+) -> list[Row]:
+    def median(loads: list[Load], what: str) -> float:
+        return float(statistics.median(getattr(one, what) for one in loads))
+
+    def ratio(what: str) -> float:
+        pairs = zip(*pair, strict=True)
+        return float(statistics.median(getattr(a, what) / getattr(b, what) for a, b in pairs))
+
+    speeds = [f"{median(loads, 'per_second'):,.0f}/s" for loads in pair]
+    costs = [f"{median(loads, 'cpu_us'):,.1f} µs" for loads in pair]
+    return [
+        Row(
+            f"{label}, {name}: over TLS", speeds[0], f"plain {speeds[1]}",
+            ratio("per_second"), at_least=at_least,
+        ),
+        Row("  server CPU a request", costs[0], f"plain {costs[1]}", ratio("cpu_us")),
+    ]  # fmt: skip
+
+
+def limit(port: int, client_id: str, key: str, value: float) -> None:
+    """Set a quota of a client id, and wait until the broker has it."""
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[OpData(key=key, value=value, remove=False)],
+    )
+    _, answer = ask(port, ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest(entries=[entry]))
+    assert answer.entries[0].error_code == 0, answer
+    time.sleep(1)
+
+
+def _held(label: str, unit: str, got: float, limit: float) -> Row:
+    return Row(label, f"{got:,.2f} {unit}", f"quota {limit:,.2f} {unit}", got / limit, 0.95, 1.05)
+
+
+def _calm(probe: Probe, label: str) -> Row:
+    latencies = sorted(probe.latencies())
+    p99 = latencies[len(latencies) * 99 // 100]
+    return Row(label, f"{p99:.2f} ms", "10 ms", p99 / 10, at_most=1.0)
+
+
+def quotas(folder: Path, jars: Path, _: Options) -> list[Row]:
+    """Byte rates and the share of time; the probe has another client id."""
+    node = SparkraftNode(folder / "ours", overrides=RECYCLED, jars=jars)
+    with node:
+        assert node.process is not None
+        pid, port = node.process.pid, node.port
+        create_topic(port, "load", 4)
+        create_topic(port, "probe", 1)
+        fill(port, "read", 16)
+        shape = Shape(1, 1, QUOTA_S, IDLE_CREDIT_S)
+        length = QUOTA_S + IDLE_CREDIT_S
+        limit(port, "greedy", "producer_byte_rate", BYTE_RATE)
+        limit(port, "greedy", "consumer_byte_rate", BYTE_RATE * 2)
+        probe = Probe(port, "probe", length)
+        writes = split(produce_frames("load", batch(1024, 16)))
+        sent = Running(port, pid, _named("greedy", writes), shape)
+        read = Running(port, pid, _named("greedy", fetch_frames("read", 16)), shape)
+        produced, fetched = sent.result(), read.result()
+        rows = [
+            _held("producer_byte_rate", "MB/s", produced.bytes_out / produced.seconds / 1e6,
+                  BYTE_RATE / 1e6),
+            _held("consumer_byte_rate", "MB/s", fetched.bytes_in / fetched.seconds / 1e6,
+                  BYTE_RATE * 2 / 1e6),
+            _calm(probe, "  p99 of another client meanwhile"),
+        ]  # fmt: skip
+        rows.extend(_share_of_time(port, pid, shape))
+        node.stop()
+    return rows
+
+
+def _share_of_time(port: int, pid: int, shape: Shape) -> list[Row]:
+    """A client that asks for metadata as fast as it may; CPU is that of the whole node."""
+    limit(port, "greedy", "request_percentage", PERCENT)
+    asked = request(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    frames = _named("greedy", [asked])
+    probe = Probe(port, "probe", shape.seconds + shape.skipped)
+    load = Running(port, pid, frames, shape)
+    time.sleep(shape.skipped)
+    before, begun = cpu_seconds(pid), time.monotonic()
+    time.sleep(shape.seconds - 1)
+    used = (cpu_seconds(pid) - before) / (time.monotonic() - begun) * 100
+    load.result()
+    return [
+        Row("request_percentage, CPU of the whole node", f"{used:.1f} %", f"quota {PERCENT:g} %",
+            used / PERCENT),
+        _calm(probe, "  p99 of another client meanwhile"),
+    ]  # fmt: skip
+
+
+def _named(client_id: str, frames: list[bytes]) -> list[bytes]:
+    """The same requests of another client id."""
+    made = []
+    for frame in frames:
+        size = int.from_bytes(frame[12:14], "big")
+        body = frame[4:12] + len(client_id).to_bytes(2, "big") + client_id.encode()
+        body += frame[14 + size :]
+        made.append(len(body).to_bytes(4, "big") + body)
+    return made
+
+
+PARTS = {"tls": cost_of_tls, "quotas": quotas}
+
+
+def main() -> int:
+    """Measure what is asked for."""
+    parser = parser_for(__doc__, PARTS)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each round")
+    chosen = parser.parse_args()
+    return run("security", "TLS and quotas", PARTS, chosen, Options(chosen.seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
