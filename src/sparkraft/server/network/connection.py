@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         self._metered: RequestContext | None = None
         """The last request whose time was measured."""
         self._overhead: LoopTime | None = None
-        """Of this run: what it takes beside its requests, such as its write."""
+        """The time of this run beside its requests, such as its write."""
         self._mute_timer: asyncio.TimerHandle | None = None
         """Ends the time in which a quota holds the client up."""
         self._node = listener.node
