@@ -6,17 +6,22 @@ import json
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
 from sparkraft.cli import explain_cluster, metadata_log
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.past.changes import change_of
 from sparkraft.client.past.log import PastReader
 from sparkraft.client.past.state import PastState
+from sparkraft.metadata.redaction import redacted
+from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages import metadata_records as records
 from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparkraft.protocol.messages.k10005_describe_image import DescribeImageRequest
 from sparkraft.protocol.messages.k10006_describe_metadata_log import DescribeMetadataLogRequest
 from sparkraft.records.batch import crc_ok, iter_batches
+from sparkraft.records.record import BatchBuilder
 from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api import k10006_describe_metadata_log
 from tests.client.test_past_state import of_image, of_state
 from tests.server.harness import connect, create_topic, node_in, run, until
 from tests.support.sessions import Deciding
@@ -313,3 +318,56 @@ def test_the_health_of_the_cluster_as_of_an_earlier_offset(tmp_path, capsys):
             await connection.close()
 
     run(test())
+
+
+class _WholeLog:
+    """A log of one piece."""
+
+    start = 0
+
+    def __init__(self, content):
+        self._content = content
+
+    def read(self, position, *, up_to, max_bytes):
+        yield self._content
+
+
+class _Everything:
+    """Visibility of a session that sees every record."""
+
+    is_unrestricted = True
+
+    def shown(self, record):
+        return redacted(record)
+
+
+def test_only_records_that_may_have_secrets_are_decoded(monkeypatch):
+    """The bytes that such a record begins with are also within a change of a leader."""
+    change = records.PartitionChangeRecord(partition_id=1, topic_id=Uuid(bytes(16)))
+    change.leader = 2
+    config = records.ConfigRecord(
+        resource_type=4, resource_name="1", name="ssl.key.password", value=SECRET
+    )
+    values = [encode_metadata_record(change, 2), encode_metadata_record(config, 0)]
+    assert bytes((1, config.SCHEMA.key)) in values[0]
+    content = b""
+    for first, wanted in ((0, [values[0]]), (1, values)):
+        builder = BatchBuilder(base_offset=first, leader_epoch=1)
+        for value in wanted:
+            builder.append(0, None, value)
+        content += builder.build()
+    decoded = []
+
+    def decoding(value):
+        decoded.append(type(decode_metadata_record(value)[0]))
+        return decode_metadata_record(value)
+
+    monkeypatch.setattr(k10006_describe_metadata_log, "decode_metadata_record", decoding)
+    page = k10006_describe_metadata_log._Page(0, _Everything())
+    for _ in page.fill(_WholeLog(content), 3, 3, 1 << 20):
+        pass
+    assert decoded == [records.ConfigRecord]
+    assert page.next_offset == 3
+    whole = b"".join(map(bytes, page.batches))
+    assert SECRET.encode() not in whole
+    assert whole.count(values[0]) == 2
