@@ -10,6 +10,8 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.support.jvm import java
+from tests.support.kafka_jars import kafka_3_9_jars_or_reason
+from tests.support.outside_tools import Missing
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -92,6 +94,17 @@ def test_dead_letters_are_printed(sparkraft_cluster, tmp_path: Path):
     shown, page = shown_by("dead_letters", "readings", sparkraft_cluster.bootstrap, tmp_path)
     assert "dead readings-0@5" in shown
     assert shown in page
+
+
+@pytest.mark.java
+@pytest.mark.long  # tests/zookeeper/migration/test_migration.py has one broker, and stays in ./test
+def test_brokers_of_kafka_on_zookeeper_become_brokers_of_sparkraft(tmp_path: Path):
+    libs = kafka_3_9_jars_or_reason()
+    if isinstance(libs, Missing):
+        pytest.skip(libs.reason)
+    folder = EXAMPLES / "zookeeper_migration"
+    shown = run(folder / "run.py", "--libs", libs, cwd=tmp_path)
+    assert shown in (folder / "README.md").read_text()
 
 
 @pytest.mark.spark
