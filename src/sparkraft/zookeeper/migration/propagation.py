@@ -143,15 +143,22 @@ def _state_of(partition: PartitionState) -> LeaderAndIsr:
 
 
 @dataclass(slots=True)
+class _Led:
+    """LeaderAndIsr to one broker."""
+
+    partitions: dict[TopicPartition, LeaderAndIsrPartition] = field(default_factory=dict)
+    topic_ids: dict[str, Uuid] = field(default_factory=dict)
+    leaders: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class _Batch:
     """Partitions of requests, as they are collected."""
 
     image: ClusterImage
     epoch: int
     scope: Scope
-    leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartition]] = field(
-        default_factory=dict
-    )
+    leader_and_isr: dict[int, "_Led"] = field(default_factory=dict)
     metadata: dict[TopicPartition, MetadataPartition] = field(default_factory=dict)
     stopped: dict[int, dict[TopicPartition, StopReplicaPartition]] = field(default_factory=dict)
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
@@ -172,9 +179,12 @@ class _Batch:
         assignment = ReplicaAssignment(each.replicas, each.adding_replicas, each.removing_replicas)
         for broker in each.replicas:
             if broker in receivers:
-                self.leader_and_isr.setdefault(broker, {})[at] = LeaderAndIsrPartition(
+                led = self.leader_and_isr.setdefault(broker, _Led())
+                led.partitions[at] = LeaderAndIsrPartition(
                     leadership=leadership, assignment=assignment, is_new=True
                 )
+                led.topic_ids[topic.name] = topic.id
+                led.leaders.add(each.leader)
         self.metadata[at] = self._metadata_partition(leadership, each.replicas)
 
     def _metadata_partition(
@@ -228,15 +238,15 @@ class _Batch:
     def drain(self, receivers: dict[int, Broker]) -> Iterator[ControlRequest]:
         """Requests of all kinds: LeaderAndIsr, UpdateMetadata, StopReplica."""
         for broker in receivers.values():
-            partitions = self.leader_and_isr.get(broker.id)
-            if partitions:
+            led = self.leader_and_isr.get(broker.id)
+            if led is not None:
                 yield LeaderAndIsrRequest(
                     broker=broker.id,
                     broker_epoch=broker.epoch,
                     controller_epoch=self.epoch,
-                    partitions=partitions,
-                    topic_ids={name: self.topic_ids[name] for name, _ in partitions},
-                    live_leaders=self._live_leaders(partitions.values()),
+                    partitions=led.partitions,
+                    topic_ids=led.topic_ids,
+                    live_leaders=self._live(led.leaders),
                     scope=self.scope,
                 )
         if self.metadata:
@@ -251,7 +261,6 @@ class _Batch:
                     partitions=stopped,
                 )
 
-    def _live_leaders(self, partitions: Iterable[LeaderAndIsrPartition]) -> tuple[Broker, ...]:
-        leaders = {each.leadership.state.leader for each in partitions}
+    def _live(self, leaders: set[int]) -> tuple[Broker, ...]:
         registered = self.image.brokers
         return tuple(broker_of(registered[each]) for each in sorted(leaders) if each in registered)
