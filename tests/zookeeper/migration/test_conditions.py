@@ -63,6 +63,11 @@ def test_entries_and_tokens_that_the_controller_cannot_enforce_are_refused():
             '{"partitions":{"0":[1]},"version":2}',
             "every znode can be copied (/brokers/topics/t1: no topic id",
         ),
+        (
+            "/brokers/topics/twin",
+            '{"partitions":{},"topic_id":"tCd6H9mrR6y44P05yz6EbQ","version":3}',
+            "every znode can be copied (topic twin with id tCd6H9mrR6y44P05yz6EbQ is there already",
+        ),
     ],
 )
 def test_each_obstacle_is_a_sentence(path, data, obstacle):

@@ -546,6 +546,19 @@ def test_a_controller_starts_without_zookeeper_and_waits_for_it(tmp_path):
     run(test())
 
 
+def test_a_malformed_controller_is_waited_for(tmp_path):
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, _):
+            controller = cluster.read("/controller")
+            cluster.put("/controller", {"version": 2})
+            await cluster.start()
+            await until(lambda: "/controller" in cluster.waits_for)
+            cluster.put("/controller", controller)
+            await until(lambda: cluster.state is DriverState.WAIT_FOR_BROKERS)
+
+    run(test())
+
+
 def test_another_cluster_stops_the_node(tmp_path):
     async def test() -> None:
         async with migrated(tmp_path) as (cluster, _):

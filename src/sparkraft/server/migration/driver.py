@@ -21,7 +21,7 @@ import logging
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.errors import ErrorCode, InvariantBroken, KafkaError
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.features import name_of as version_name
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, MigrationState
@@ -159,7 +159,7 @@ class MigrationDriver:
             except ControllerMovedError as error:
                 log.warning("Another controller writes to ZooKeeper: %s", error)
                 goes_on = self._return_to(DriverState.BECOME_CONTROLLER, str(error))
-            except (ZooKeeperError, KafkaError) as error:
+            except (ZooKeeperError, ZnodeError, KafkaError) as error:
                 log.warning("Migration, %s: %s; retrying", self.state.value, error)
                 self.waits_for, goes_on = str(error), False
             if not goes_on:
@@ -308,6 +308,8 @@ class MigrationDriver:
             return self._wait_for("another broker became the controller meanwhile")
         log.info("This controller has /controller, with epoch %d", self._rule.epoch)
         image = self._publisher.image
+        if self.channels is not None:
+            self.channels.retain({})  # their requests have an earlier epoch
         protocol = parse_protocol_version(version_name(image.metadata_version))
         self.channels = ControlChannels(
             Sender(self._node_id, protocol, self._listener, is_kraft=True),
@@ -341,14 +343,16 @@ class MigrationDriver:
         if self._controller.core.in_transaction:  # an earlier attempt timed out
             records.append((AbortTransactionRecord(reason="Another attempt"), 0))
         records.append((BeginTransactionRecord(name=TRANSACTION_NAME), 0))
+        image = EMPTY_IMAGE
         try:
             for batch in batches_of(tree, self._env.entropy):
+                for record, _ in batch:
+                    image = apply(image, record)
                 records += batch
                 await self._on_worked(len(batch))
-        except ZnodeError as error:
-            raise StartRefused(
-                f"the metadata cannot be copied from ZooKeeper: {error.path}: {error.reason}"
-            ) from error
+        except (ZnodeError, InvariantBroken) as error:
+            # No controller could ever replay it.
+            raise StartRefused(f"the metadata cannot be copied from ZooKeeper: {error}") from error
         state = ZkMigrationStateRecord(zk_migration_state=MigrationState.MIGRATION)
         records += [(state, 0), (EndTransactionRecord(), 0)]
         for start in range(0, len(records), RECORDS_PER_BATCH):
@@ -401,8 +405,8 @@ class MigrationDriver:
                 for record, _ in batch:
                     image = apply(image, record)
                 await self._on_worked(len(batch))
-        except ZnodeError as error:
-            text = f"ZooKeeper cannot be compared: {error.path}: {error.reason}"
+        except (ZnodeError, InvariantBroken) as error:
+            text = f"ZooKeeper cannot be compared: {error}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
         return image
 
@@ -449,4 +453,4 @@ class MigrationDriver:
 
 
 def _ids(tree: "ZnodeTree") -> list[int]:
-    return [int(name) for name in tree.children(BROKER_IDS)]
+    return [int(name) for name in tree.children(BROKER_IDS) if name.isdecimal()]

@@ -10,8 +10,11 @@ control entries and delegation tokens if the controller could not enforce them.
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
+from sparkraft.base.errors import InvariantBroken
+from sparkraft.metadata.apply import apply
 from sparkraft.metadata.configs.broker import dynamic_definition_of
 from sparkraft.metadata.configs.definition import ConfigType
+from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.migration.records import batches_of, topics_to_copy
 from sparkraft.zookeeper.migration.tree import ZnodeTree
@@ -140,7 +143,7 @@ def _add_brokers(tree: ZnodeTree, topics: list[str], found: dict[int, str]) -> N
 
 
 def _absent_brokers(tree: ZnodeTree, with_replicas: dict[int, str]) -> list[str]:
-    registered = set(map(int, tree.children(BROKER_IDS)))
+    registered = {int(name) for name in tree.children(BROKER_IDS) if name.isdecimal()}
     return [
         f"broker {broker} has replicas of {topic}"
         for broker, topic in sorted(with_replicas.items())
@@ -174,9 +177,15 @@ def _is_password(key: str) -> bool:
 
 
 def _uncopied(tree: ZnodeTree) -> Generator[int, None, str | None]:
+    """Replay the records: one that breaks an invariant would stop every controller."""
+    image = EMPTY_IMAGE
     try:
         for batch in batches_of(tree, _NoEntropy()):
+            for record, _ in batch:
+                image = apply(image, record)
             yield len(batch)
     except ZnodeError as error:
         return f"{error.path}: {error.reason}"
+    except InvariantBroken as error:
+        return str(error)
     return None
