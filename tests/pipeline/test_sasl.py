@@ -1,21 +1,27 @@
 """SASL in the Spark source and sink: who may read and write, and where the password goes."""
 
 import asyncio
+import base64
 from dataclasses import replace
 
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client import renewal
+from sparkraft.client.cluster import Cluster as AdminCluster
+from sparkraft.client.security import login_of_properties, secured_connect
+from sparkraft.client.token_admin import TokenAdmin, TokenInfo
 from sparkraft.pipeline.options import ClientOptions, parse_servers, sink_options
 from sparkraft.pipeline.wire import Cluster, Connection
 from sparkraft.protocol.messages.k61_describe_producers import DescribeProducersRequest
+from sparkraft.security.jaas import SCRAM_MODULE
 from sparkraft.security.login import Login
 from sparkraft.security.secret import Secret
 from sparkraft.server.network import sasl_gate
 from tests.server.test_sasl_gate import PASSWORD, run, serving
 from tests.support.certificates import Authority, pem_configs
 from tests.support.nodes import SparkraftNode
+from tests.support.ports import wait_until
 from tests.support.sasl import PASSWORDS, SHA_512, client_module, sasl_node
 
 ALICE = PASSWORDS["alice"]
@@ -34,6 +40,7 @@ def secured(tmp_path_factory, authority) -> SparkraftNode:
         "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:alice;User:admin;User:ANONYMOUS",
+        "delegation.token.secret.key": "planted-secret-key-2298",
         **pem_configs(authority.issue("node"), None, "listener.name.sasl_plaintext."),
     }
     made.write_properties()
@@ -51,6 +58,60 @@ def secured_options(node: SparkraftNode, authority: Authority, password: str = A
         "kafka.sasl.jaas.config": client_module(SHA_512, "alice", password),
         **pem_configs(None, authority.ca_path, "kafka."),
     }
+
+
+class Token:
+    """A delegation token of alice, who has logged in by SCRAM."""
+
+    def __init__(self, node: SparkraftNode, authority: Authority) -> None:
+        self._node = node
+        properties = {
+            name.removeprefix("kafka."): value
+            for name, value in secured_options(node, authority).items()
+        }
+        self._connect = secured_connect(properties)
+        self._login = login_of_properties(properties)
+        made: TokenInfo = self._ask(lambda admin: admin.create())
+        self.secret = made.hmac.reveal()
+        module = (
+            f'{SCRAM_MODULE} required username="{made.token_id}" password="{self.secret}" '
+            'tokenauth="true";'
+        )
+        self.options = secured_options(node, authority) | {"kafka.sasl.jaas.config": module}
+        wait_until(lambda: logs_in(self), "the broker knows the token")
+
+    def remove(self) -> None:
+        hmac = base64.b64decode(self.secret)
+        self._ask(lambda admin: admin.expire(hmac))
+
+    def _ask(self, work):
+        async def asked():
+            servers = self._node.bootstrap
+            async with AdminCluster(servers, connect=self._connect, login=self._login) as cluster:
+                return await work(TokenAdmin(cluster))
+
+        return asyncio.run(asked())
+
+
+def logs_in(token: Token) -> bool:
+    try:
+        Cluster(sink_options(token.options).client).topics(None)
+    except KafkaError as error:
+        if error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+            raise
+        return False
+    return True
+
+
+def until_refused(token: Token) -> None:
+    wait_until(lambda: not logs_in(token), "the broker knows that the token is removed")
+
+
+def test_a_delegation_token_logs_in_until_it_is_removed(secured, authority):
+    token = Token(secured, authority)
+    assert token.secret not in repr(sink_options(token.options))
+    token.remove()
+    until_refused(token)
 
 
 def test_a_wrong_password_is_reported_at_once(secured, authority):
