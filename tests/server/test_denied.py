@@ -593,3 +593,48 @@ def test_a_fetch_of_another_cluster_is_refused_whatever_it_names(tmp_path):
             await client.close()
 
     run(test())
+
+
+def test_an_expression_finds_no_topic_that_its_member_may_not_describe(tmp_path):
+    """The part of K15 about principals; the topics of others are found for others only."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            ids = {name: await create_topic(client, name) for name in ("seen", "secret")}
+
+            async def join(peer: Any, group: str, count: int) -> set[Any]:
+                """The topics assigned to a new member, once there are so many."""
+                epoch, found = 0, set()
+
+                async def has_topics() -> bool:
+                    nonlocal epoch
+                    await peer.send(k10.FindCoordinatorRequest(coordinator_keys=[group]))
+                    answer = await peer.send(
+                        k68.ConsumerGroupHeartbeatRequest(
+                            group_id=group,
+                            member_id=f"member-of-{group}",
+                            member_epoch=epoch,
+                            rebalance_timeout_ms=60_000 if epoch == 0 else -1,
+                            subscribed_topic_regex="se.*" if epoch == 0 else None,
+                            topic_partitions=[] if epoch == 0 else None,
+                        )
+                    )
+                    if answer.error_code == 0:
+                        epoch = answer.member_epoch
+                        if answer.assignment is not None:
+                            found.update(t.topic_id for t in answer.assignment.topic_partitions)
+                    return len(found) >= count
+
+                await until(has_topics)
+                return found
+
+            assert await join(client, "open", 2) == set(ids.values())
+            for each in node.listeners:
+                each.authorizer = Deciding(lambda _operation, _type, name: name != "secret")
+            peer = await connect(node)
+            assert await join(peer, "limited", 1) == {ids["seen"]}
+            await peer.close()
+            await client.close()
+
+    run(test())
