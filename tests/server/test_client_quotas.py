@@ -7,6 +7,7 @@ from typing import Any
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.client.connection import Connection
+from sparkraft.protocol.codec import decode, encode, encode_parts
 from sparkraft.protocol.messages.k02_list_offsets import ListOffsetsRequest
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -24,6 +25,9 @@ from sparkraft.protocol.messages.k49_alter_client_quotas import (
     EntityData,
     OpData,
 )
+from sparkraft.server.api.registry import served_apis
+from sparkraft.server.network.dispatch import Route, encode_response
+from sparkraft.server.network.quota_meter import report_in_bytes
 from tests.server.harness import (
     append,
     batch,
@@ -271,3 +275,26 @@ def test_what_nodes_send_has_no_quota_of_time_unless_it_is_denied(tmp_path):
 
 def _muted(node: Any) -> list[Any]:
     return [c for one in node.listeners for c in one._connections if c.session.is_muted]
+
+
+def test_a_response_that_is_encoded_already_reports_its_throttle():
+    places = set()
+    for api in served_apis(controller_listener=False):
+        lowest, highest = api.version_range()
+        for version in range(lowest, highest + 1):
+            route = Route(api, version)
+            places.add(route.throttle_at)
+            if route.throttle_at < 0:
+                continue
+            for body in (encode(route.response_class(), version), None):
+                encoded = body or list(encode_parts(route.response_class(), version))
+                parts = encode_response(route, 1, encoded)
+                if body is not None:  # as a large body, which is a part of its own
+                    head = parts[0][: 8 + route.flexible_response]
+                    parts = [head, body]
+                report_in_bytes(route, encoded, parts, 77)
+                start = 8 + route.flexible_response
+                frame = b"".join(map(bytes, parts))
+                decoded = decode(route.response_class, version, frame[start:])
+                assert decoded.throttle_time_ms == 77, (api.key, version)
+    assert places >= {-1, 0, 2}

@@ -64,6 +64,7 @@ class Row:
     ways: tuple[User, ...]
     denied_with: tuple[User, ...]
     is_left_out: bool
+    is_once: bool
     body: Any = field(hash=False)
 
     def __str__(self) -> str:
@@ -94,6 +95,8 @@ class Row:
 
     def single_changes(self) -> list[User]:
         """Each way with one of its operations replaced by each other one."""
+        if self.is_once:
+            return []
         return _once(
             way - {grant} | {other}
             for way in self.ways
@@ -137,10 +140,10 @@ def _row(stanza: str) -> Row:
         elif word == "never":
             never.append(_user(rest.removeprefix("with ")))
         else:
-            assert line == "left out", line
+            assert line in {"left out", "once"}, line
     return Row(
         key, head["label"], versions, listeners, tuple(ways), tuple(never),
-        "left out" in more, json.loads("{" + body),
+        "left out" in more, "once" in more, json.loads("{" + body),
     )  # fmt: skip
 
 

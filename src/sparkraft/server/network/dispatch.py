@@ -35,6 +35,10 @@ RESPONSE_BYTES_MAX = 0x7FFFFFFF
 HEADER_TAGS_MAX = 16
 """Tagged fields of one request header; Kafka 4.3 defines none, so anything more is an attack."""
 
+_THROTTLE = "throttle_time_ms"
+_SIZES = {"boolean": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16}
+"""Of fields with a fixed size."""
+
 CLIENT_IDS_KEPT_MAX = 1024
 """Client ids kept as text, so that a busy client's is decoded once."""
 
@@ -44,7 +48,8 @@ class Route:
 
     Attributes:
         is_of_nodes: only nodes may send them.
-        reports_throttle: responses have a throttle; `throttle_is_first`: as their first field.
+        reports_throttle: responses have a throttle.
+        throttle_at: its position in an encoded response; -1: not a fixed one.
         times: how long they took.
         errors: error code → responses with it at the top level.
     """
@@ -62,7 +67,7 @@ class Route:
         "reports_throttle",
         "request_class",
         "response_class",
-        "throttle_is_first",
+        "throttle_at",
         "times",
         "version",
     )
@@ -82,7 +87,7 @@ class Route:
         self.response_class = info.response_class()
         self.is_of_nodes = is_of_nodes(api.authorize)
         self.reports_throttle = _has_throttle(self.response_class, version)
-        self.throttle_is_first = _has_throttle(self.response_class, version, first=True)
+        self.throttle_at = _throttle_at(self.response_class, version)
         self.flexible_request = flexible
         # KIP-511: a client must read this response before it knows the broker's versions.
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
@@ -152,10 +157,25 @@ class Routes:
         return text
 
 
-def _has_throttle(kind: "type[Message]", version: int, *, first: bool = False) -> bool:
-    """Whether responses of that version report a throttle; `first`: in their first field."""
-    fields = [one for one in kind.SCHEMA.fields if version in one.versions and one.tag < 0]
-    return any(one.name == "throttle_time_ms" for one in (fields[:1] if first else fields))
+def _has_throttle(kind: "type[Message]", version: int) -> bool:
+    """Whether responses of that version report a throttle."""
+    return any(
+        field.name == _THROTTLE and version in field.versions for field in kind.SCHEMA.fields
+    )
+
+
+def _throttle_at(kind: "type[Message]", version: int) -> int:
+    """The position of the throttle in an encoded response; -1: it has none, or no fixed one."""
+    at = 0
+    for field in kind.SCHEMA.fields:
+        if version not in field.versions or field.tag >= 0:
+            continue
+        if field.name == _THROTTLE:
+            return at
+        if field.kind not in _SIZES:
+            break
+        at += _SIZES[field.kind]
+    return -1
 
 
 def _forward(node: Any, context: Any, request: Any) -> Any:

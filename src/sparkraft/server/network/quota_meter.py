@@ -40,8 +40,9 @@ def report_throttle(route: "Route", response: Any, throttle_ms: int) -> None:
 
 def report_in_bytes(route: "Route", response: Any, parts: list[Any], throttle_ms: int) -> None:
     """Put a throttle into the frame of a response that was encoded by its handler."""
-    if isinstance(response, bytes | list) and route.throttle_is_first:
-        _put_throttle(parts, _HEAD_BYTES + route.flexible_response, throttle_ms)
+    if isinstance(response, bytes | list) and route.throttle_at >= 0:
+        at = _HEAD_BYTES + route.flexible_response + route.throttle_at
+        _put_throttle(parts, at, throttle_ms)
 
 
 def throttle_of_response(
@@ -64,10 +65,10 @@ def throttle_of_response(
 
 
 def _put_throttle(parts: list[Any], at: int, throttle_ms: int) -> None:
-    """Replace the first field of a response's body, which begins at `at`."""
+    """Replace the throttle of a response frame, which begins at `at`."""
     place = 0
-    if at == len(parts[0]):
-        place, at = 1, 0
+    if at >= len(parts[0]):
+        place, at = 1, at - len(parts[0])
     piece = bytes(parts[place])
     field = throttle_ms.to_bytes(4, "big")
     parts[place] = piece[:at] + field + piece[at + len(field) :]
