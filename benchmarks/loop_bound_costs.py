@@ -13,9 +13,12 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily
 
+from sparkraft.base import ordering
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.controller import decision
+from sparkraft.controller.leader_election import Cause, CauseKind
+from sparkraft.controller.past_events import PartitionEvent
 from sparkraft.coordinator.group.records import decode_record as decode_group_record
 from sparkraft.coordinator.runtime import Instant
 from sparkraft.coordinator.transaction import shard as transaction_shard
@@ -24,8 +27,9 @@ from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.records import TransactionRecord, encode_record
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol import decode_source
-from sparkraft.protocol.codec import decode, decode_slices, encode
+from sparkraft.protocol.codec import decode, decode_slices, encode, encode_element_parts
 from sparkraft.protocol.framing import encode_metadata_record, encode_record_key, encode_versioned
 from sparkraft.protocol.messages.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberKey,
@@ -52,12 +56,18 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartitions,
 )
+from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryResponse
 from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from sparkraft.records.compression import Codec, compress, decompress
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.records.validate import Rules, check_produced
 from sparkraft.server import families, garbage, metrics, zookeeper_metrics
-from sparkraft.server.api import encoded_array, k03_metadata, k09_offset_fetch
+from sparkraft.server.api import (
+    encoded_array,
+    k03_metadata,
+    k09_offset_fetch,
+    k10002_describe_history,
+)
 from sparkraft.server.api.encoded_array import EncodedArray
 from sparkraft.server.broker import fetch_sessions, topic_traffic
 from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, SessionPartition
@@ -280,6 +290,47 @@ def leave_partitions() -> Costs:
     return {f"unregister {count:,} partitions": spent(work, ended)}
 
 
+# ---- the history
+
+
+def sort_names() -> Costs:
+    names = [f"topic-{(index * 7919) % ordering.NAMES:05d}" for index in range(ordering.NAMES)]
+    return {f"sort {len(names):,} names": spent(lambda: sorted(names))}
+
+
+def describe_changes() -> Costs:
+    """Changes of leaders with ten replicas, described and encoded."""
+    state = PartitionState(
+        tuple(range(10)), tuple(range(10)), (), (), 1, 5, 7, (Uuid.ZERO,) * 10, (), (), 0
+    )
+    event = PartitionEvent(
+        offset=Offset(7), at_ms=1, epoch=3, topic="a-topic", topic_id=Uuid.ZERO, partition=0,
+        before=state, after=state, cause=Cause(CauseKind.FENCED, "a cause"),
+    )  # fmt: skip
+    count = k10002_describe_history.CHANGES
+    reasons = k10002_describe_history._Reasons()
+
+    def work() -> None:
+        events = [k10002_describe_history._event(event, reasons) for _ in range(count)]
+        encode_element_parts(DescribeHistoryResponse, 0, events)
+
+    return {f"describe {count} changes": spent(work)}
+
+
+def count_replicas() -> Costs:
+    count = k10002_describe_history.PARTITIONS
+    image = EMPTY_IMAGE
+    for record in metadata_records(count):
+        image = apply(image, record)
+    brokers = {each: k10002_describe_history._broker(image, each) for each in (1, 2, 3)}
+
+    def work() -> None:
+        for _ in k10002_describe_history._count_partitions(image, brokers):
+            pass
+
+    return {f"count {count} partitions of 3 brokers": spent(work)}
+
+
 # ---- coordinators
 
 
@@ -471,6 +522,9 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "server.network.sending.WRITE_BYTES": lambda: send(sending.WRITE_BYTES, 4),
     "server.network.sending.RUN_BYTES_MAX": lambda: send(sending.RUN_BYTES_MAX, 8),
     "server.network.sending.COPIED_BYTES_MAX": join_small,
+    "base.ordering.NAMES": sort_names,
+    "server.api.k10002_describe_history.CHANGES": describe_changes,
+    "server.api.k10002_describe_history.PARTITIONS": count_replicas,
     "server.api.encoded_array.CHUNK": lambda: encode_array(encoded_array.CHUNK),
     "server.api.k03_metadata.UNITS": lambda: encode_metadata(k03_metadata.UNITS),
     "server.api.k09_offset_fetch.CHUNK": lambda: encode_offsets(k09_offset_fetch.CHUNK),

@@ -19,10 +19,11 @@ CHUNK: LoopBound = 250
 class EncodedArray:
     """Elements of one class in a message of class `cls`; their records are not copied."""
 
-    __slots__ = ("_buffers", "_chunk", "_cls", "_version", "count")
+    __slots__ = ("_at_once", "_buffers", "_chunk", "_cls", "_version", "count")
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, at_once: int = CHUNK) -> None:
         self.count = 0
+        self._at_once = at_once
         self._cls = cls
         self._version = version
         self._chunk: list[Message] = []
@@ -32,7 +33,7 @@ class EncodedArray:
         """Add an element, which must not be changed any more."""
         self.count += 1
         self._chunk.append(element)
-        if len(self._chunk) >= CHUNK:
+        if len(self._chunk) >= self._at_once:
             self._encode()
 
     def encoded(self) -> Any:
@@ -47,13 +48,16 @@ class EncodedArray:
 
 
 def encoded_in_pieces(
-    cls: type[Message], version: int, elements: Iterable[Message]
+    cls: type[Message], version: int, elements: Iterable[Message], count: int = CHUNK
 ) -> Generator[int, None, Any]:
-    """The array of `elements`, an `Encoded`; they may be made while it is encoded."""
-    found = EncodedArray(cls, version)
+    """The array of `elements`, an `Encoded`; `count` of them are encoded at once.
+
+    They may be made while it is encoded. With fewer than `CHUNK` at once, each counts as several.
+    """
+    found = EncodedArray(cls, version, count)
     rest = iter(elements)
-    while chunk := list(islice(rest, CHUNK)):
+    while chunk := list(islice(rest, count)):
         for element in chunk:
             found.add(element)
-        yield len(chunk)
+        yield len(chunk) * CHUNK // count
     return found.encoded()

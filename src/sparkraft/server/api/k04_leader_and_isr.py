@@ -9,9 +9,10 @@ Not done: v0-4, which have no topic ids (inter.broker.protocol.version below 2.8
 a KRaft controller (KIP-866).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k04_leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -20,7 +21,8 @@ from sparkraft.protocol.messages.k04_leader_and_isr import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import EncodedArray, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -28,22 +30,23 @@ if TYPE_CHECKING:
 _TOPIC_IDS_VERSION = 5
 
 
-async def handle(
-    node: "BrokerServices", _: RequestContext, request: LeaderAndIsrRequest
-) -> LeaderAndIsrResponse:
-    """Host the partitions; a result for each."""
-    results = await node.controlled.lead_and_follow(request)
-    topics: list[Any] = []
+def handle(node: "BrokerServices", context: RequestContext, request: LeaderAndIsrRequest) -> Steps:
+    """Host the partitions; a result for each, encoded in slices."""
+    version = context.api_version
+    results = yield node.controlled.lead_and_follow(request)
+    topics = EncodedArray(LeaderAndIsrResponse, version)
     for topic in request.topic_states:
-        errors = [
+        errors = (
             LeaderAndIsrPartitionError(
                 partition_index=state.partition_index,
                 error_code=results[topic.topic_name, state.partition_index],
             )
             for state in topic.partition_states
-        ]
-        topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
-    return LeaderAndIsrResponse(topics=topics)
+        )
+        encoded = yield from encoded_in_pieces(LeaderAndIsrResponse, version, errors)
+        topics.add(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=encoded))
+        yield 1
+    return encode_parts(LeaderAndIsrResponse(topics=topics.encoded()), version)
 
 
 API = Api(

@@ -5,32 +5,38 @@ Behaviour:
       earlier offset or time: leaders and their first offsets, elections and their causes, ISR
       changes, registrations and fencings of brokers. Causes of elections that this node decided
       come from its journal, others are derived from the log.
+    * A broker named repeatedly is answered once.
     * A time or offset that is not retained, or not committed: OFFSET_OUT_OF_RANGE. A topic that
       never existed: UNKNOWN_TOPIC_OR_PARTITION. At most 1,000 changes of each partition or broker,
       and 20,000 in all.
 Versions: v0 only; not advertised.    Not done: -
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.ordering import in_order
 from sparkraft.controller.decision_context import why_not_leader
 from sparkraft.controller.history import History
 from sparkraft.controller.journal import ElectionJournal, JournalEntry
-from sparkraft.controller.leader_election import Reason
-from sparkraft.controller.past_events import PartitionEvent
+from sparkraft.controller.leader_election import Election, Reason
+from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_cluster, on_each
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft.past_reader import HistoryQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from sparkraft.base.ids import Uuid
 
@@ -43,12 +49,44 @@ ANSWER_EVENTS_MAX = 20_000
 OUT_OF_SYNC_MAX = 100
 """Partitions listed that a broker is not in sync with."""
 
+CHANGES: LoopBound = 50
+"""Changes described or encoded at once: below a millisecond."""
 
-async def handle(
+PARTITIONS: LoopBound = 250
+"""Partitions of the image that are counted for the requested brokers at once."""
+
+UNITS_OF_CHANGE = 3
+"""Units of work of a change, which has two states and a reason."""
+
+T = TypeVar("T")
+Work: TypeAlias = Generator[Any, Any, T]
+
+
+def handle(
     node: Any, context: RequestContext, request: k10002.DescribeHistoryRequest
-) -> k10002.DescribeHistoryResponse:
+) -> Work[list[bytes | memoryview]]:
+    """Describe and encode in slices."""
+    version = context.api_version
+    answer = yield from describe(node, context, request)
+    cls = k10002.DescribeHistoryResponse
+    for partition in answer.partitions:
+        partition.events = yield from encoded_in_pieces(cls, version, partition.events, CHANGES)
+    for told in answer.brokers:
+        told.changes = yield from encoded_in_pieces(cls, version, told.changes)
+        told.elections = yield from encoded_in_pieces(cls, version, told.elections, CHANGES)
+    partitions: Any = yield from encoded_in_pieces(cls, version, answer.partitions, CHANGES)
+    brokers: Any = yield from encoded_in_pieces(cls, version, answer.brokers, CHANGES)
+    answer.partitions, answer.brokers = partitions, brokers
+    return encode_parts(answer, version)
+
+
+def describe(
+    node: Any, context: RequestContext, request: k10002.DescribeHistoryRequest
+) -> Work[k10002.DescribeHistoryResponse]:
+    """The response, in steps; see `registry.Steps`."""
     for topic in request.topics:
         check_topic(context, AclOperation.DESCRIBE, topic.name)
+        yield 1
     driver = node.controller
     journal = None if driver is None else driver.core.journal
     answer = k10002.DescribeHistoryResponse(
@@ -57,10 +95,10 @@ async def handle(
         is_controller=driver is not None and driver.is_active,
     )
     if request.journal_only:
-        answer.partitions = _journalled(journal, request)
+        answer.partitions = yield from _journalled(journal, request)
         return answer
     named = {topic.name: topic.partitions for topic in request.topics}
-    history = await node.raft.past.read(
+    history: History = yield node.raft.past.read(
         HistoryQuery(
             wanted=lambda topic, index: topic in named and _is_in(named[topic], index),
             brokers=request.broker_ids,
@@ -70,12 +108,13 @@ async def handle(
             whole_log=request.whole_log,
         )
     )
-    reasons = _Reasons(journal)
+    reasons = _Reasons()
+    yield from reasons.note(journal)
     answer.start_offset, answer.offset = history.start, history.image.offset
     answer.at_ms = history.at_ms
     for name, partitions in named.items():
-        answer.partitions += _partitions(history, reasons, name, partitions)
-    answer.brokers = [_broker(history, reasons, broker_id) for broker_id in request.broker_ids]
+        answer.partitions += yield from _partitions(history, reasons, name, partitions)
+    answer.brokers = yield from _brokers(history, reasons, request.broker_ids)
     return answer
 
 
@@ -93,19 +132,24 @@ def _is_in(partitions: list[int] | None, index: int) -> bool:
     return partitions is None or index in partitions
 
 
+def _entries(journal: ElectionJournal | None) -> list[JournalEntry]:
+    """All entries as they are now: others may be added between slices."""
+    return [] if journal is None else list(journal.entries())
+
+
 class _Reasons:
     """Causes in this node's journal, by the leader epoch that each election started."""
 
-    def __init__(self, journal: ElectionJournal | None) -> None:
-        self._noted = {
-            (
-                e.epoch,
-                e.election.topic_id,
-                e.election.partition,
-                e.election.leader_epoch,
-            ): e.election
-            for e in (() if journal is None else journal.entries())
-        }
+    def __init__(self) -> None:
+        self._noted: dict[tuple[int, Uuid, int, int], Election] = {}
+
+    def note(self, journal: ElectionJournal | None) -> Work[None]:
+        """Remember the elections that a journal has."""
+        for number, entry in enumerate(_entries(journal)):
+            e = entry.election
+            self._noted[entry.epoch, e.topic_id, e.partition, e.leader_epoch] = e
+            if number % PARTITIONS == PARTITIONS - 1:
+                yield PARTITIONS // 4
 
     def of(self, event: PartitionEvent) -> tuple[Reason, bool] | None:
         """The event's cause, and whether it is from the journal."""
@@ -124,7 +168,7 @@ class _Reasons:
 
 def _partitions(
     history: History, reasons: _Reasons, name: str, wanted: list[int] | None
-) -> list[k10002.HistoryPartition]:
+) -> Work[list[k10002.HistoryPartition]]:
     topic = history.image.topic(name)
     topic_id = topic.id if topic is not None else next(reversed(history.topic_ids(name)), None)
     if topic_id is None:
@@ -144,9 +188,20 @@ def _partitions(
                 partition=index,
                 state=_state(partition),
                 offline_replicas=_offline(history.image, partition),
-                events=[_event(event, reasons) for event in events],
+                events=(yield from _events(events, reasons)),
             )
         )
+        yield UNITS_OF_CHANGE
+    return found
+
+
+def _events(
+    events: "Sequence[PartitionEvent]", reasons: _Reasons
+) -> Work[list[k10002.HistoryEvent]]:
+    found: list[k10002.HistoryEvent] = []
+    for at in range(0, len(events), CHANGES):
+        found += [_event(event, reasons) for event in events[at : at + CHANGES]]
+        yield UNITS_OF_CHANGE * CHANGES
     return found
 
 
@@ -213,8 +268,50 @@ def _reason(reason: Reason, *, from_journal: bool, is_derived: bool) -> k10002.E
 # ---- brokers
 
 
-def _broker(history: History, reasons: _Reasons, broker_id: int) -> k10002.HistoryBroker:
+def _brokers(
+    history: History, reasons: _Reasons, broker_ids: "Sequence[int]"
+) -> Work[list[k10002.HistoryBroker]]:
+    """Each broker once, in the requested order."""
     image = history.image
+    found = {}
+    for broker_id in broker_ids:
+        if broker_id not in found:
+            found[broker_id] = _broker(image, broker_id)
+        yield 1
+    if found:
+        yield from _count_partitions(image, found)
+    for broker_id, told in found.items():
+        told.changes = yield from _changes(history.broker_events(broker_id))
+        told.elections = yield from _events(history.elections_of(broker_id), reasons)
+    return list(found.values())
+
+
+def _count_partitions(image: ClusterImage, found: dict[int, k10002.HistoryBroker]) -> Work[None]:
+    names = yield from in_order(image.topics_by_name)
+    topics = (image.topics_by_id[image.topics_by_name[name]] for name in names)
+    partitions = ((topic, one) for topic in topics for one in topic.in_order())
+    for number, (topic, (index, partition)) in enumerate(partitions):
+        for broker_id in partition.replicas:
+            if broker_id in found:
+                _count(found[broker_id], topic.name, index, partition)
+        if number % PARTITIONS == PARTITIONS - 1:
+            yield PARTITIONS // 4
+
+
+def _changes(events: "Sequence[BrokerEvent]") -> Work[list[k10002.BrokerChange]]:
+    found: list[k10002.BrokerChange] = []
+    for at in range(0, len(events), CHANGES):
+        found += [
+            k10002.BrokerChange(
+                offset=e.offset, at_ms=e.at_ms, broker_epoch=e.broker_epoch, what=e.what
+            )
+            for e in events[at : at + CHANGES]
+        ]
+        yield CHANGES // 2
+    return found
+
+
+def _broker(image: ClusterImage, broker_id: int) -> k10002.HistoryBroker:
     known = image.brokers.get(broker_id)
     told = k10002.HistoryBroker(broker_id=broker_id, rack=None, is_registered=known is not None)
     if known is not None:
@@ -224,17 +321,6 @@ def _broker(history: History, reasons: _Reasons, broker_id: int) -> k10002.Histo
         told.rack = known.rack
         told.directories = list(known.directories)
         told.cordoned_directories = list(known.cordoned_directories or ())
-    for topic in image.topics_in_order():
-        for index, partition in topic.in_order():
-            if broker_id in partition.replicas:
-                _count(told, topic.name, index, partition)
-    told.changes = [
-        k10002.BrokerChange(
-            offset=e.offset, at_ms=e.at_ms, broker_epoch=e.broker_epoch, what=e.what
-        )
-        for e in history.broker_events(broker_id)
-    ]
-    told.elections = [_event(event, reasons) for event in history.elections_of(broker_id)]
     return told
 
 
@@ -254,13 +340,14 @@ def _count(told: k10002.HistoryBroker, topic: str, index: int, partition: Partit
 
 def _journalled(
     journal: ElectionJournal | None, request: k10002.DescribeHistoryRequest
-) -> list[k10002.HistoryPartition]:
+) -> Work[list[k10002.HistoryPartition]]:
     """This node's own elections of the partitions, and those that the brokers won or lost."""
     named = {topic.name: topic.partitions for topic in request.topics}
     brokers = set(request.broker_ids)
     found: dict[tuple[Uuid, int], k10002.HistoryPartition] = {}
-    entries: Iterable[JournalEntry] = () if journal is None else journal.entries()
-    for entry in entries:
+    for number, entry in enumerate(_entries(journal)):
+        if number % CHANGES == CHANGES - 1:
+            yield UNITS_OF_CHANGE * CHANGES
         election = entry.election
         asked = election.topic in named and _is_in(named[election.topic], election.partition)
         if not asked and not brokers & {election.leader, election.previous}:

@@ -13,11 +13,12 @@ Versions: v1 key type, error message; v3 flexible; v4 several keys; v6 share key
 Not done: share groups of our own.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.internal_topics import KeyType
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k10_find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -25,7 +26,8 @@ from sparkraft.protocol.messages.k10_find_coordinator import (
 )
 from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import live_endpoint
 from sparkraft.server.coordinator.responses import Response
 
@@ -37,14 +39,34 @@ _KEYS_FROM = 4
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: FindCoordinatorRequest
-) -> Response[FindCoordinatorResponse]:
+) -> Response[FindCoordinatorResponse] | Steps:
     """Look up each key in the directory."""
+    if len(request.coordinator_keys) > CHUNK:
+        return _handle_large(broker, context, request)
     allowed = [
         key for key in _keys(context, request) if _denial(context, request.key_type, key) is None
     ]
     if allowed and broker.coordinators.needs_discovery(request.key_type):
         return _respond_after_discovery(broker, context, request, allowed)
     return _respond(broker, context, request)
+
+
+def _handle_large(
+    broker: "BrokerServices", context: RequestContext, request: FindCoordinatorRequest
+) -> Steps:
+    """The same in slices; returns the encoded response."""
+    keys, version = request.coordinator_keys, context.api_version
+    if broker.coordinators.needs_discovery(request.key_type):
+        allowed = []
+        for key in keys:
+            if _denial(context, request.key_type, key) is None:
+                allowed.append(key)
+            yield 1
+        if allowed:
+            yield broker.coordinators.discover(KeyType(request.key_type), allowed)
+    found = (_find(broker, context, request.key_type, key) for key in keys)
+    coordinators: Any = yield from encoded_in_pieces(FindCoordinatorResponse, version, found)
+    return encode_parts(FindCoordinatorResponse(coordinators=coordinators), version)
 
 
 async def _respond_after_discovery(

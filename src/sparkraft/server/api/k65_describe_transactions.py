@@ -7,10 +7,12 @@ Behaviour:
 Versions: v0.    Not done: -
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -18,26 +20,29 @@ from sparkraft.protocol.messages.k65_describe_transactions import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.responses import (
-    Response,
-    catch_error,
-    map_response,
-    map_responses,
-)
+from sparkraft.server.api.encoded_array import EncodedArray
+from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
 
+UNITS_OF_STATE = 4
+"""Units of work of a transaction, without its partitions."""
+
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeTransactionsRequest
-) -> Response[DescribeTransactionsResponse]:
-    """Describe each id once it is committed."""
-    results = [_describe(broker, context, one) for one in request.transactional_ids]
-    return map_responses(
-        results, lambda found: DescribeTransactionsResponse(transaction_states=found)
-    )
+) -> Steps:
+    """Describe each id once it is committed, in slices; returns the encoded response."""
+    states = EncodedArray(DescribeTransactionsResponse, context.api_version, 1)
+    for transactional_id in request.transactional_ids:
+        described = _describe(broker, context, transactional_id)
+        state = (yield described) if isinstance(described, Awaitable) else described
+        states.add(state)
+        yield UNITS_OF_STATE + sum(len(topic.partitions) for topic in state.topics) // 8
+    response = DescribeTransactionsResponse(transaction_states=states.encoded())
+    return encode_parts(response, context.api_version)
 
 
 def _describe(

@@ -26,10 +26,11 @@ Not here: fetching from leaders (`fetchers`), bytes of logs (`sparkraft.storage`
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ordering import in_order
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.records.validate import Origin, is_heavy
 from sparkraft.server.broker.append_queue import AppendQueues, QueuedAppend
@@ -135,7 +136,7 @@ class ReplicaManager:
             spawn=supervisor.spawn,
             on_idle=self._maybe_settled,
         )
-        self._work: deque[Iterator[None]] = deque()
+        self._work: deque[Iterator[object]] = deque()
         self._working = False
         self._turn: Turn | None = None
         """The work on logs in this event-loop iteration."""
@@ -279,12 +280,12 @@ class ReplicaManager:
                 the last image; None: any of them (a snapshot, a change of defaults).
         """
         before, self.image = self.image, image
-        if changed_topics is None:
-            ids = {*dict(before.topics_by_id), *dict(image.topics_by_id)}
-            changed_topics = sorted(ids)
         # Deleted topics first: a topic created again has the same name and directory.
-        for topic_id in sorted(changed_topics, key=lambda each: each in image.topics_by_id):
-            self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
+        if changed_topics is None:
+            self._work.append(self._follow_all(before, image))
+        else:
+            for topic_id in sorted(changed_topics, key=lambda each: each in image.topics_by_id):
+                self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
         self._step()
 
     @property
@@ -330,6 +331,18 @@ class ReplicaManager:
         self._turn = None
         if self._work:
             self._step()
+
+    def _follow_all(
+        self, before: "ClusterImage", image: "ClusterImage"
+    ) -> "Generator[object, None, None]":
+        """Bring the logs of all topics up to the newest image; a topic is a step, too."""
+        was, now = before.topics_by_id, image.topics_by_id
+        for topic_id in (yield from in_order(each for each in was if each not in now)):
+            yield from self._follow(topic_id, was[topic_id])
+            yield 1
+        for topic_id in (yield from in_order(now)):
+            yield from self._follow(topic_id, was.get(topic_id))
+            yield 1
 
     def _follow(self, topic_id: "Uuid", before: "Topic | None") -> Iterator[None]:
         """Bring one topic's logs up to the newest image, one partition per step."""

@@ -117,7 +117,9 @@ class Hosting:
         changed = {one.topic_id for one in accepted}
         self._publish(self._replicas.image, changed)
         await self._replicas.settle()
-        for one in accepted:
+        for number, one in enumerate(accepted):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
             if self._replicas.hosted(one.topic, one.partition) is None:
                 self._remove(one.topic, one.partition)
                 results[one.topic, one.partition] = ErrorCode.KAFKA_STORAGE_ERROR

@@ -12,7 +12,7 @@ Violations: a missing, invented or altered change, a reason that does not imply 
 cause, a follower that lagged more than reported.
 """
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -178,7 +178,7 @@ class ExplanationChecks:
         request.whole_log = whole_log
         services = node.broker or node.controller_services
         try:
-            response = _at_once(k10002.handle(services, own_context(), request))
+            response = _described(k10002.describe(services, own_context(), request))
         except KafkaError as error:
             reported = [] if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else [str(error)]
             self._require(machine, reported, f"the state at {max(at_offset, at_ms)}")
@@ -321,7 +321,7 @@ class ExplanationChecks:
         question = self._request(image)
         question.journal_only = True
         services = [node.broker or node.controller_services for _, node in nodes]
-        journals = [_at_once(k10002.handle(each, own_context(), question)) for each in services]
+        journals = [_described(k10002.describe(each, own_context(), question)) for each in services]
         brokers = [node for _, node in nodes if node.broker is not None]
         changes = {
             topic.name: [_isr_changes(node, topic.name) for node in brokers]
@@ -357,6 +357,18 @@ def own_context() -> RequestContext:
 
 def _partitions_of(image: "ClusterImage") -> set[Any]:
     return {(topic.id, index) for topic in image.topics_in_order() for index in topic.partitions}
+
+
+def _described(steps: Generator[Any, Any, T]) -> T:
+    """Do all the work of a handler, without advancing the simulated event loop."""
+    sent: Any = None
+    while True:
+        try:
+            got = steps.send(sent)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        sent = None if isinstance(got, int) else _at_once(got)
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:
