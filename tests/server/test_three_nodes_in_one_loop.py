@@ -14,6 +14,10 @@ from sparkraft.client.errors import AbortableTransactionError
 from sparkraft.client.producer import ProducerSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import NewTopic
+from sparkraft.protocol.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.node import Node
 from tests.server.harness import connect, format_dir, make_env, run, until
@@ -117,6 +121,20 @@ async def transact(producer: TransactionalProducer, value: str, *, commit: bool)
     return False
 
 
+async def describe_the_same_producers(nodes: Nodes, topic: str) -> bool:
+    """Whether leader and followers know the same producers of a partition, as in Kafka."""
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    known = []
+    for node in nodes.running.values():
+        connection = await connect(node)
+        response = await connection.send(request)
+        await connection.close()
+        (partition,) = response.topics[0].partitions
+        assert partition.error_code == 0, partition
+        known.append({(one.producer_id, one.producer_epoch) for one in partition.active_producers})
+    return len(known) == len(IDS) and bool(known[0]) and all(one == known[0] for one in known)
+
+
 @pytest.mark.parametrize("move", [False, True])
 def test_partitions_and_coordinators_on_several_brokers(tmp_path, move):
     """A coordinator that stops leaves its transactions to its successor."""
@@ -154,6 +172,7 @@ def test_partitions_and_coordinators_on_several_brokers(tmp_path, move):
 
                 await until(is_complete)
             assert len(expected) >= 9
+            await until(lambda: describe_the_same_producers(nodes, TOPICS[0]))
             for producer in producers:
                 await producer.close()
 
