@@ -27,6 +27,7 @@ from sparkraft.protocol.messages import k49_alter_client_quotas as k49
 from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
 from sparkraft.zookeeper.client import ZooKeeperClient
 from sparkraft.zookeeper.connect_string import parse_connect_string
+from sparkraft.zookeeper.errors import NoNodeError
 from sparkraft.zookeeper.requests import Create, GetChildren, GetData
 from tests.support.zookeeper import Ensemble
 from tests.support.zookeeper_brokers import KafkaBroker, OurBroker
@@ -54,10 +55,13 @@ class Operator:
         self.admin = Admin(self.cluster)
 
     async def tree(self, path: str = "") -> Tree:
-        """Path → data as values, and the version of the znode."""
-        data, stat = await self.session.submit(GetData(path=path or "/"))
+        """Path → data as values, and the version of the znode, without those deleted meanwhile."""
+        try:
+            data, stat = await self.session.submit(GetData(path=path or "/"))
+            names, _ = await self.session.submit(GetChildren(path=path or "/"))
+        except NoNodeError:
+            return {}
         found: Tree = {path or "/": {"data": values_of(data), "version": stat.version}}
-        names, _ = await self.session.submit(GetChildren(path=path or "/"))
         for name in sorted(names):
             found |= await self.tree(f"{path}/{name}")
         return found
