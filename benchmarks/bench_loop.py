@@ -122,9 +122,10 @@ class Produced:
 
 def produce_row(**configs: str) -> Load:
     """Full speed into a topic with these configs."""
+    kind = "-".join(configs.values()) or "plain"
 
     def load(node: NodeProcess, number: int) -> Outcome:
-        topic = f"load-{number}"
+        topic = f"load-{kind}-{number}"
         recycled = {"segment_bytes": str(32 << 20), "retention_bytes": str(64 << 20)}
         create_topic(node.port, topic, 4, **{**recycled, **configs})
         frames = produce_frames(topic, text_batch())
