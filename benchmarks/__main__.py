@@ -19,6 +19,7 @@ SUITES = (
     "benchmarks.bench_console",
     "benchmarks.bench_ids",
     "benchmarks.bench_spark_source",
+    "benchmarks.bench_spark_pipelines",
 )
 
 ONLY_NAMED = ("benchmarks.bench_revision", "benchmarks.cores")

@@ -31,10 +31,26 @@ def kafka_3_9_jars_or_reason() -> Path | Missing:
     return _jars_or_reason("Apache Kafka 3.9", pom, CACHE / "kafka-3.9.2" / "libs")
 
 
-def spark_kafka_jars_or_reason() -> Path | Missing:
-    """The folder of the jars of Spark's Kafka connector, or why there is none."""
-    pom = _TESTS / "pipeline" / "spark-kafka-pom" / "pom.xml"
-    return _jars_or_reason("Spark's Kafka connector", pom, CACHE / "spark-kafka" / "libs")
+def spark_kafka_jars_or_reason() -> list[Path] | Missing:
+    """The jars of Spark's Kafka connector that Spark lacks, or why there are none.
+
+    They are of Spark's own version, else of the newest one that works with it.
+    """
+    what, poms = "Spark's Kafka connector", _TESTS / "pipeline" / "spark-kafka-pom"
+    found = _jars_or_reason(what, poms / "pom.xml", CACHE / "spark-kafka" / "libs")
+    if isinstance(found, Missing):
+        found = _jars_or_reason(what, poms / "earlier.xml", CACHE / "spark-kafka-earlier" / "libs")
+    if isinstance(found, Missing):
+        return found
+    return [jar for name in _SPARK_KAFKA for jar in sorted(found.glob(f"{name}-*.jar"))]
+
+
+_SPARK_KAFKA = (
+    "spark-sql-kafka-0-10_2.13",
+    "spark-token-provider-kafka-0-10_2.13",
+    "kafka-clients",
+    "commons-pool2",
+)
 
 
 def _jars_or_reason(what: str, pom: Path, libs: Path) -> Path | Missing:
