@@ -9,7 +9,9 @@ from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.places import LATEST
 from sparkraft.pipeline.produce import Producer
-from tests.support.killed_batches import committed_values
+from sparkraft.pipeline.wire import Cluster
+from tests.support.killed_batches import client_options, committed_values
+from tests.support.nodes import SparkraftNode
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +31,7 @@ sql = "SELECT concat(partition, '-', offset) AS value, ${check} FROM source"
 kind = "topic"
 topic = "${target}"
 delivery = "exactly_once"
-options = { transactionalIdPrefix = "${target}.copy" }
+options = { transactionalIdPrefix = "${target}.copy", "kafka.bootstrap.servers" = "${to}" }
 """
 NO_CHECK = "1 AS checked"
 FAILING = "assert_true(NOT (partition = 0 AND offset = 60)) AS checked"
@@ -41,6 +43,7 @@ class Copy:
 
     def __init__(self, spark, node, cluster, folder, name):
         self.spark, self.node, self.cluster, self.folder = spark, node, cluster, folder
+        self.to, self.target_cluster = node.bootstrap, cluster
         self.source, self.target = f"{name}-in", f"{name}-out"
         keep = {"retention.ms": "-1"}
         cluster.create_topic(self.target, partitions=2, configs=keep)
@@ -62,7 +65,7 @@ class Copy:
         return last
 
     def committed(self):
-        return sorted(map(bytes.decode, committed_values(self.cluster, self.target, 2)))
+        return sorted(map(bytes.decode, committed_values(self.target_cluster, self.target, 2)))
 
     def expected(self):
         ends = self.cluster.list_offsets({(self.source, n): LATEST for n in range(2)})
@@ -100,7 +103,7 @@ class FileCopy(Copy):
     def run(self, check=NO_CHECK):
         values = {
             "bootstrap": self.node.bootstrap, "source": self.source, "target": self.target,
-            "check": check,
+            "check": check, "to": self.to,
         }  # fmt: skip
         read = spec.parse(FILE, folder=self.folder, values=values)
         assert running._started(read, self.spark).awaitTermination(300)
@@ -119,6 +122,25 @@ def test_repeated_batches_and_failed_tasks_leave_each_record_once(
     assert copy.forget_last_commit() == 2
     copy.run()
     assert copy.committed() == copy.expected()
+
+
+@pytest.mark.long  # the test above has both topics in one cluster, and stays in ./test
+def test_a_second_cluster_has_each_record_once(spark, node, cluster, tmp_path):
+    copy = FileCopy(spark, node, cluster, tmp_path, "far")
+    with SparkraftNode(tmp_path / "second") as second:
+        copy.to, copy.target_cluster = second.bootstrap, Cluster(client_options(second.bootstrap))
+        copy.target_cluster.create_topic(copy.target, partitions=2, configs={"retention.ms": "-1"})
+        with pytest.raises(Exception, match=r"assert_true|USER_RAISED"):
+            copy.run(check=FAILING)
+        assert len(copy.committed()) == 100
+        copy.run()
+        copy.forget_last_commit()
+        copy.run()
+        assert copy.committed() == copy.expected()
+        assert f"{copy.target}.copy.decisions" in copy.target_cluster.topics(None)
+        assert f"{copy.target}.copy.decisions" not in cluster.topics(None)
+        assert committed_values(cluster, copy.target, 2) == []
+        copy.target_cluster.close()
 
 
 def test_a_batch_write_is_visible_as_a_whole_or_not_at_all(spark, node, cluster, tmp_path):
@@ -154,7 +176,7 @@ def test_a_batch_write_is_visible_as_a_whole_or_not_at_all(spark, node, cluster,
 
 
 def test_exactly_once_needs_the_connector_with_transactions(tmp_path):
-    values = {"bootstrap": "h:1", "source": "a", "target": "b", "check": NO_CHECK}
+    values = {"bootstrap": "h:1", "source": "a", "target": "b", "check": NO_CHECK, "to": "h:1"}
     file = 'connector = "official"\n' + FILE
     with pytest.raises(spec.SpecError, match='exactly_once" needs connector = "sparkraft"'):
         spec.parse(file, folder=tmp_path, values=values)
