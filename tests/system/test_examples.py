@@ -108,6 +108,17 @@ def test_brokers_of_kafka_on_zookeeper_become_brokers_of_sparkraft(tmp_path: Pat
 
 
 @pytest.mark.spark
+@pytest.mark.long  # tests/pipeline/test_spark.py has source and sink in ./test
+def test_a_declarative_pipeline_continues_in_its_second_run(sparkraft_cluster):
+    if java() is None:
+        pytest.skip("Spark needs Java; no java command was found")
+    folder = EXAMPLES / "declarative_pipeline"
+    shown = run("run.py", sparkraft_cluster.bootstrap, cwd=folder)
+    assert shown.startswith("exit code 0: ONE")
+    assert shown in (folder / "README.md").read_text()
+
+
+@pytest.mark.spark
 def test_the_tests_of_a_pipeline_pass(tmp_path: Path):
     if java() is None:
         pytest.skip("Spark needs Java; no java command was found")
