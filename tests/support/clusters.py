@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
@@ -29,6 +29,9 @@ from sparkraft.security.login import Login
 from tests.support.nodes import START_SECONDS, KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import accepts, lasting_ports, wait_until
 from tests.support.turns import JVM_STARTS, turn
+
+if TYPE_CHECKING:
+    from sparkraft.tls.dialing import Connect
 
 T = TypeVar("T")
 Kind = Literal["sparkraft", "kafka"]
@@ -116,9 +119,14 @@ class Cluster:
         overrides: Mapping[str, str] | None = None,
         jars: Path | None = None,
         login: Login | None = None,
+        connect: "Connect | None" = None,
     ) -> None:
-        """Write every node's configuration; start nothing. `login` is for the requests here."""
+        """Write every node's configuration; start nothing.
+
+        `login` and `connect` are for the requests here.
+        """
         self.login = login
+        self.connect = connect
         self.directory = directory
         self.quorum = quorum
         self.overrides = dict(overrides or {})
@@ -328,7 +336,14 @@ class Cluster:
         awake = [n for n in ids if n in self.running and not self.nodes[n].is_paused]
         ids = [of] if of is not None else awake
         return asyncio.run(
-            _asked(work, [self.ports[n][place] for n in ids], controllers, timeout_ms, self.login)
+            _asked(
+                work,
+                [self.ports[n][place] for n in ids],
+                to_controllers=controllers,
+                api_timeout_ms=timeout_ms,
+                login=self.login,
+                connect=self.connect,
+            )
         )
 
     def describe_quorum(self, *, timeout_ms: int = 30_000) -> QuorumInfo:
@@ -430,19 +445,11 @@ class Cluster:
 async def _asked(
     work: Callable[[Admin], Coroutine[Any, Any, T]],
     ports: Sequence[int],
-    controllers: bool,
-    timeout_ms: int,
-    login: Login | None,
+    **options: Any,
 ) -> T:
     ports = [port for port in ports if accepts(port)] or list(ports)
     bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
-    async with ClusterClient(
-        bootstrap,
-        client_id="test",
-        to_controllers=controllers,
-        api_timeout_ms=timeout_ms,
-        login=login,
-    ) as cluster:
+    async with ClusterClient(bootstrap, client_id="test", **options) as cluster:
         return await work(Admin(cluster))
 
 
