@@ -129,7 +129,7 @@ def test_an_offset_with_a_pending_one_does_not_expire() -> None:
     world.shard.replay(Offset(100), commit_record(9), 77)
     world.pass_time(15_000)
     assert world.fetch([("t", 0)]) == {("t", 0): 3}
-    world.shard.replay_end_of_transaction(77, committed=False)
+    complete(world.shard.replay_end_of_transaction(77, committed=False))
     world.pass_time(2_000)
     assert world.shard.group_ids() == []
 

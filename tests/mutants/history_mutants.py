@@ -10,6 +10,7 @@ from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.offsets import OffsetStore
+from sparkraft.coordinator.steps import Steps, complete
 from sparkraft.coordinator.transaction import completion
 from sparkraft.coordinator.transaction.decision import TransitionAppended
 from sparkraft.server.coordinator import marker_sender
@@ -29,7 +30,8 @@ LATE_S = 0.4
 def _kafka_17507_markers_before_their_offsets() -> Patches:
     original = OffsetStore.replay_end_of_transaction
 
-    def end(self: OffsetStore, producer_id: int, *, committed: bool) -> None:
+    def end(self: OffsetStore, producer_id: int, *, committed: bool) -> Steps[None]:
+        yield 1
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # a checker loads the log
@@ -43,7 +45,7 @@ def _kafka_17507_markers_before_their_offsets() -> Patches:
 
         def publish() -> None:
             later, self._pending[producer_id] = self._pending.pop(producer_id, {}), pending
-            original(self, producer_id, committed=True)
+            complete(original(self, producer_id, committed=True))
             self._pending[producer_id] = later
 
         if loop is None:
