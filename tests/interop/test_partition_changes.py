@@ -42,6 +42,7 @@ class Rules:
     minimum: int
     elr_enabled: bool
     alive: list[int] = field(default_factory=list)
+    is_migrating: bool = False
 
     @property
     def directories_supported(self) -> bool:

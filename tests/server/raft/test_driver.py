@@ -94,7 +94,7 @@ class Member:
         )
         self.names = Names()
         self.driver.register(self.names)
-        self.server = await serve(self.driver, self.env, self.port)
+        self.server = await serve(self.driver, self.env, self.config, self.port)
         await self.driver.start()
 
     async def stop(self) -> None:
@@ -110,11 +110,12 @@ class Member:
         return offset
 
 
-async def serve(driver: RaftDriver, env: Env, port: int) -> Any:
+async def serve(driver: RaftDriver, env: Env, of_node: NodeConfig, port: int) -> Any:
     """The controller listener, with no more behind it than the quorum's handlers ask for."""
 
     class Services:
         raft = driver
+        config = of_node
         image = EMPTY_IMAGE
         processes = None
 
