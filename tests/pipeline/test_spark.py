@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -300,6 +301,33 @@ def test_the_lag_is_right_after_a_restart_that_repeats_a_batch(spark, node, clus
     assert again.awaitTermination(600)
     reports = [progress.with_lag(read, each) for each in progress.reports(again) if each.is_batch]
     assert [(each.batch_id, each.lag) for each in reports][:2] == [(0, 250), (1, 150)]
+
+
+@pytest.mark.long  # the test above has a restart, and stays in ./test
+def test_the_lag_is_right_over_20_restarts(spark, node, cluster, tmp_path):
+    text = LAGGING.replace('subscribe = "lagging"', 'subscribe = "restarted"')
+    read = spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
+    cluster.create_topic("restarted", partitions=2, configs={"retention.ms": "-1"})
+    dice, written = random.Random(20), 0
+    producer = Producer(cluster)
+    for _ in range(20):
+        count = dice.randrange(1, 350)
+        for number in range(count):
+            producer.send("restarted", None, b"v", partition=number % 2, timestamp_ms=1)
+        producer.flush()
+        written += count
+        query = running._started(read, spark)
+        assert query.awaitTermination(600)
+        found = [progress.with_lag(read, each) for each in progress.reports(query)]
+        batches = [each for each in found if each.is_batch]
+        assert [each.lag for each in batches] == [
+            written - sum(each.end.values()) for each in batches
+        ]
+        assert batches[-1].lag == 0
+        if dice.random() < 0.5:
+            # As if the driver had been killed before Spark's own commit of the batch.
+            for name in (f"{batches[-1].batch_id}", f".{batches[-1].batch_id}.crc"):
+                (tmp_path / "checkpoint" / "commits" / name).unlink()
 
 
 GOOD_VALUES = {"a": b'{"id":1}', "b": b' {"id":2,"at":"2026-01-01T00:00:00Z"}\n', "c": b"{}"}
