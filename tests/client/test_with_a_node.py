@@ -306,8 +306,11 @@ def test_admin_sees_quorum_features_and_log_dirs(sparkraft_cluster):
         assert (quorum.leader_id, [voter.id for voter in quorum.voters]) == (1, [1])
         features = await admin.describe_features()
         assert features.finalized["metadata.version"] == features.supported["metadata.version"][1]
-        (log_dir,) = (await admin.describe_log_dirs([1], topics=[name]))[1]
-        assert {(r.topic, r.partition) for r in log_dir.replicas} == {(name, i) for i in range(3)}
+        # Folders of partitions are created after the topic.
+        found: set[tuple[str, int]] = set()
+        while found != {(name, partition) for partition in range(3)}:
+            (log_dir,) = (await admin.describe_log_dirs([1], topics=[name]))[1]
+            found = {(replica.topic, replica.partition) for replica in log_dir.replicas}
         nodes = (await admin.describe_cluster()).nodes
         assert [node.id for node in nodes] == [1]
 

@@ -53,7 +53,10 @@ def created(cluster: Cluster, name: str, leader: int) -> object:
 
     async def work(admin: Admin) -> object:
         new = NewTopic(
-            name=name, assignment={0: [leader, *others]}, configs={"min.insync.replicas": "2"}
+            name=name,
+            assignment={0: [leader, *others]},
+            # The timestamps of the records are old.
+            configs={"min.insync.replicas": "2", "retention.ms": "-1"},
         )
         outcome = (await admin.create_topics([new]))[name]
         if isinstance(outcome, KafkaError):

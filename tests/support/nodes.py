@@ -146,9 +146,14 @@ class NodeProcess:
             raise AssertionError(f"{error}; it printed last: {last}\n{tail}") from None
 
     def pause(self) -> None:
-        """SIGSTOP: it answers nobody and keeps its sockets."""
+        """SIGSTOP: it does not respond and keeps its sockets. Return once all its threads stop.
+
+        On a busy machine its other threads run until the one that gets the signal does.
+        """
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
+        pid = self.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: _is_stopped(pid), f"process {pid} stops", START_SECONDS)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -212,6 +217,18 @@ class NodeProcess:
         """End the process if it still runs."""
         if self.process is not None:
             self.kill()
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs; assumed where /proc is missing."""
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # a thread that has ended
+            continue
+        if state not in "TtZX":
+            return False
+    return True
 
 
 def _our_format_command(node: NodeProcess) -> list[str]:
