@@ -41,7 +41,7 @@ def keytab(kdc: Kdc) -> Path:
 def node(
     kdc: Kdc, keytab: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkraftNode]:
-    """Lets `alice` and itself do anything, and nobody else."""
+    """Lets `alice` and itself do anything, and no other user."""
     more = {
         "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super_users": "User:kafka;User:alice",

@@ -134,7 +134,7 @@ EVOLUTIONS = {
         [{"a": -5, "b": 3, "c": 1 << 40, "d": 1.5, "e": "ü", "f": b"ab"}],
         [{"a": -5, "b": 3.0, "c": float(1 << 40), "d": 1.5, "e": "ü".encode(), "f": "ab"}],
     ),
-    "a field that may be null now, and one that may not be any more": (
+    "a field that may be null now, and one that may not be now": (
         record(a="int", b=["null", "int"]),
         record(a=["null", "long"], b="int"),
         [{"a": 1, "b": 2}],

@@ -102,7 +102,7 @@ class Node:
 
 @dataclass
 class Client:
-    """A session, and the user whose password its owner knows; None: nobody's."""
+    """A session, and the user whose password its owner knows; None: of no user."""
 
     session: Session
     knows: str | None

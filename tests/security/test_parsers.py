@@ -1,7 +1,7 @@
 """What strangers send before they have authenticated: any bytes are answered or refused, in bounds.
 
 Tokens of all mechanisms, whole exchanges of the authenticator, and login modules, cut, joined and
-changed at random places. Nothing but the error of each parser may be raised, nobody may get in, and
+changed at random places. Nothing but the error of each parser may be raised, no client get in, and
 no error may have a secret.
 """
 

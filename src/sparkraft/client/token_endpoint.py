@@ -93,7 +93,7 @@ class TokenEndpointLogin:
         """Begin an exchange.
 
         Raises:
-            KafkaError: SASL_AUTHENTICATION_FAILED if there is no token.
+            KafkaError: SASL_AUTHENTICATION_FAILED without a token.
         """
         return OAuthBearerClient(_tokens_of(self.endpoint).current())
 

@@ -122,7 +122,7 @@ class AlterConfig:
             after = self.value
             if after is None and not is_default:
                 after = inherited(entry, own)
-        does = "is set" if self.value is not None else "is no longer set"
+        does = "is set" if self.value is not None else "is removed"
         return Plan(
             sentence=f"{self.config} {does} for {self._subject}.",
             differences=[Difference(what=self.config, before=before, after=after)],

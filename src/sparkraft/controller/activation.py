@@ -58,7 +58,7 @@ def check_levels(levels: Mapping[str, int]) -> None:
 
 
 def _migration_records(context: DecisionContext) -> list[VersionedRecord]:
-    """Finalize a migration if it is no longer configured (`ActivationRecordsGenerator`).
+    """Finalize a migration after its config was removed (`ActivationRecordsGenerator`).
 
     Raises:
         MigrationRefusedError: it is configured for a cluster that began without ZooKeeper.

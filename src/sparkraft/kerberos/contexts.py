@@ -42,7 +42,7 @@ def default_realm() -> str:
         name = gssapi.Name("any", gssapi.NameType.kerberos_principal)
         return str(name.canonicalize(gssapi.MechType.kerberos)).rpartition("@")[2]
     except gssapi.exceptions.GSSError as error:
-        raise KerberosError(f"there is no default realm: {error}") from None
+        raise KerberosError(f"the default realm is missing: {error}") from None
 
 
 class Acceptor:

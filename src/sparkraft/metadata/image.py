@@ -55,7 +55,7 @@ class MigrationState:
     PRE_MIGRATION = 2
     """Nothing may change before the metadata is copied."""
     POST_MIGRATION = 3
-    """Nothing is written to ZooKeeper any more."""
+    """Changes are written to the metadata log only."""
 
 
 class Endpoint(NamedTuple):

@@ -23,7 +23,7 @@
                                           # dead_letter
 
     [source.avro]                         # instead: values are Avro
-    registry = "http://localhost:8081"    # their framing; or schema alone, if they have none
+    registry = "URL"                      # their framing; or schema alone, if they have none
     subject = "flights-value"             # its last schema; optional if one topic is read
     schema = "flight.avsc"                # optional: the schema of the columns, a file or JSON
     on_error = "stop"
@@ -56,7 +56,7 @@
     kind = "topic"
     topic = "delays"
     delivery = "exactly_once"             # in transactions; at_least_once (default)
-    avro = { registry = "http://localhost:8081" }  # optional: Avro values, else JSON
+    avro = { registry = "URL" }           # optional: Avro values, else JSON
 
     [[test]]                              # optional, for `pipeline test`
     name = "flights are counted by origin"

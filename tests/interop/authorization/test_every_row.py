@@ -185,7 +185,7 @@ class Dialogue:
         return bool(answer["topics"][0]["partitions"][0]["errorCode"] == 0)
 
     async def _member_is_assigned(self) -> bool:
-        """A member that stays; its next heartbeat tells the epoch that it has."""
+        """A member that stays; its next heartbeat names its epoch."""
         request = k68.ConsumerGroupHeartbeatRequest(
             group_id="c", member_id="lasting", member_epoch=0, rebalance_timeout_ms=600_000,
             subscribed_topic_names=["t"], topic_partitions=[],

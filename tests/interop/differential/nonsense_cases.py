@@ -79,7 +79,7 @@ def _of_absurd_producers(name: str, key: ApiKey, versions: Any, build: Any) -> I
 
 
 def absurd_producers(level: int) -> Iterator[Case]:
-    """Ids and epochs that nobody was given, for a transaction that is open."""
+    """Ids and epochs that no producer has, for a transaction that is open."""
     name = "nonsense"
     yield from _opens(name)
     yield from _of_absurd_producers(

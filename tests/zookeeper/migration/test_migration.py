@@ -136,7 +136,7 @@ def test_a_broker_leaves_zookeeper_and_keeps_its_records(zookeeper_jars: Path, t
             assert "new" in admin.list_topics(timeout=SECONDS).topics
             admin.create_topics([NewTopic("last", 1, 1)])["last"].result(SECONDS)
             assert allowed(admin) == {("User:carol", "old"), ("User:dave", "new")}
-            # Nothing is written to ZooKeeper any more.
+            # ZooKeeper is not written from here on.
             assert znode(ensemble, "/brokers/topics/last") is None
 
 

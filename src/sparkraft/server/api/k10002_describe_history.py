@@ -71,9 +71,11 @@ def handle(
     cls = k10002.DescribeHistoryResponse
     for partition in answer.partitions:
         partition.events = yield from encoded_in_pieces(cls, version, partition.events, CHANGES)
-    for told in answer.brokers:
-        told.changes = yield from encoded_in_pieces(cls, version, told.changes)
-        told.elections = yield from encoded_in_pieces(cls, version, told.elections, CHANGES)
+    for described in answer.brokers:
+        described.changes = yield from encoded_in_pieces(cls, version, described.changes)
+        described.elections = yield from encoded_in_pieces(
+            cls, version, described.elections, CHANGES
+        )
     partitions: Any = yield from encoded_in_pieces(cls, version, answer.partitions, CHANGES)
     brokers: Any = yield from encoded_in_pieces(cls, version, answer.brokers, CHANGES)
     answer.partitions, answer.brokers = partitions, brokers
@@ -119,12 +121,12 @@ def describe(
 
 
 def _events_max(image: ClusterImage, request: k10002.DescribeHistoryRequest) -> int:
-    told = len(request.broker_ids)
+    described = len(request.broker_ids)
     for wanted in request.topics:
         topic = image.topic(wanted.name)
         everything = 1 if topic is None else len(topic.partitions)
-        told += everything if wanted.partitions is None else len(wanted.partitions)
-    fair = ANSWER_EVENTS_MAX // max(1, told)
+        described += everything if wanted.partitions is None else len(wanted.partitions)
+    fair = ANSWER_EVENTS_MAX // max(1, described)
     return max(1, min(request.events_max, EVENTS_MAX, fair))
 
 
@@ -231,7 +233,7 @@ def _state(partition: PartitionState | None) -> k10002.PartitionState | None:
 
 
 def _event(event: PartitionEvent, reasons: _Reasons) -> k10002.HistoryEvent:
-    told = k10002.HistoryEvent(
+    described = k10002.HistoryEvent(
         offset=event.offset,
         at_ms=event.at_ms,
         controller_epoch=event.epoch,
@@ -246,9 +248,9 @@ def _event(event: PartitionEvent, reasons: _Reasons) -> k10002.HistoryEvent:
     found = reasons.of(event)
     if found is not None:
         reason, noted = found
-        told.election = _reason(reason, from_journal=noted, is_derived=noted or event.derived)
-        told.cause = reason.cause.text
-    return told
+        described.election = _reason(reason, from_journal=noted, is_derived=noted or event.derived)
+        described.cause = reason.cause.text
+    return described
 
 
 def _reason(reason: Reason, *, from_journal: bool, is_derived: bool) -> k10002.ElectionReason:
@@ -280,9 +282,9 @@ def _brokers(
         yield 1
     if found:
         yield from _count_partitions(image, found)
-    for broker_id, told in found.items():
-        told.changes = yield from _changes(history.broker_events(broker_id))
-        told.elections = yield from _events(history.elections_of(broker_id), reasons)
+    for broker_id, described in found.items():
+        described.changes = yield from _changes(history.broker_events(broker_id))
+        described.elections = yield from _events(history.elections_of(broker_id), reasons)
     return list(found.values())
 
 
@@ -313,26 +315,30 @@ def _changes(events: "Sequence[BrokerEvent]") -> Work[list[k10002.BrokerChange]]
 
 def _broker(image: ClusterImage, broker_id: int) -> k10002.HistoryBroker:
     known = image.brokers.get(broker_id)
-    told = k10002.HistoryBroker(broker_id=broker_id, rack=None, is_registered=known is not None)
+    described = k10002.HistoryBroker(
+        broker_id=broker_id, rack=None, is_registered=known is not None
+    )
     if known is not None:
-        told.broker_epoch = known.epoch
-        told.is_fenced = known.fenced
-        told.is_shutting_down = known.in_controlled_shutdown
-        told.rack = known.rack
-        told.directories = list(known.directories)
-        told.cordoned_directories = list(known.cordoned_directories or ())
-    return told
+        described.broker_epoch = known.epoch
+        described.is_fenced = known.fenced
+        described.is_shutting_down = known.in_controlled_shutdown
+        described.rack = known.rack
+        described.directories = list(known.directories)
+        described.cordoned_directories = list(known.cordoned_directories or ())
+    return described
 
 
-def _count(told: k10002.HistoryBroker, topic: str, index: int, partition: PartitionState) -> None:
-    broker_id = told.broker_id
-    told.replicas += 1
-    told.leads += partition.leader == broker_id
-    told.preferred += partition.preferred_leader == broker_id
-    told.in_sync += broker_id in partition.isr
-    told.eligible += broker_id in partition.elr
-    if broker_id not in partition.isr and len(told.out_of_sync) < OUT_OF_SYNC_MAX:
-        told.out_of_sync.append(k10002.LaggingPartition(topic=topic, partition=index))
+def _count(
+    described: k10002.HistoryBroker, topic: str, index: int, partition: PartitionState
+) -> None:
+    broker_id = described.broker_id
+    described.replicas += 1
+    described.leads += partition.leader == broker_id
+    described.preferred += partition.preferred_leader == broker_id
+    described.in_sync += broker_id in partition.isr
+    described.eligible += broker_id in partition.elr
+    if broker_id not in partition.isr and len(described.out_of_sync) < OUT_OF_SYNC_MAX:
+        described.out_of_sync.append(k10002.LaggingPartition(topic=topic, partition=index))
 
 
 # ---- the journal alone

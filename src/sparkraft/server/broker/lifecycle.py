@@ -370,7 +370,7 @@ class BrokerLifecycle:
         await self._pause(self._config.number("broker.heartbeat.interval.ms"))
 
     async def _register_again(self) -> bool:
-        """Whether the controller accepted it; True as well if there is no response to act on."""
+        """Whether the controller accepted it; True as well without a response to act on."""
         timeout_ms = self._config.number("broker.session.timeout.ms") // 2
         try:
             response = await self._send_registration(self._registration(), timeout_ms)

@@ -33,7 +33,7 @@ PATIENCE_MS = 5_000
 
 
 ROOM_MIN = 1 << 20
-"""A response may have as many bytes of records even if there is no room: all clients progress."""
+"""A response may have as many bytes of records without room for it: all clients progress."""
 
 
 class Reader(Protocol):

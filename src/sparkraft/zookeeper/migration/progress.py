@@ -53,7 +53,7 @@ _ADVICE = {
     ),
     Stage.KRAFT_BROKERS: (
         "to finalize, restart the controllers without zookeeper.metadata.migration.enable and "
-        "zookeeper.connect; there is no way back after that"
+        "zookeeper.connect; a roll-back is not possible after that"
     ),
     Stage.ROLLED_BACK: "delete /migration before another attempt",
 }
