@@ -12,9 +12,9 @@ import pytest
 
 from sparkraft.pipeline.avro_columns import arrow_type, schema_of
 from sparkraft.pipeline.avro_encode import encode
-from sparkraft.pipeline.avro_schema import AvroSchemaError, parse
 from sparkraft.pipeline.avro_values import decode, plan_of
 from sparkraft.pipeline.spec import SpecError
+from sparkraft.schemas.avro_schema import AvroSchemaError, parse
 from tests.support.avro_cases import Generator, as_column, encoded
 
 

@@ -8,12 +8,15 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
 
-from sparkraft.pipeline import check, progress, schema_registry, spec
+from sparkraft.pipeline import check, progress, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.cases import failure
 from sparkraft.pipeline.produce import Producer
-from sparkraft.pipeline.schema_registry import Registry, RegistryError, schema_by_id
-from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.registered_values import check_kind
+from sparkraft.pipeline.value_formats import ValueFormat
+from sparkraft.schemas import registry as registry_module
+from sparkraft.schemas.errors import SchemaError
+from sparkraft.schemas.registry import RegisteredSchema, Registry, RegistryError, schema_by_id
 from tests.pipeline.test_fetch_and_produce import everything, options_for
 from tests.pipeline.test_fetch_and_produce import read as read_topic
 from tests.support.schema_registry import SchemaRegistry
@@ -37,7 +40,7 @@ OTHER = {"type": "record", "name": "Other", "fields": [{"name": "x", "type": "st
 
 @pytest.fixture
 def registry():
-    schema_registry._KEPT.clear()
+    registry_module._KEPT.clear()
     with SchemaRegistry() as started:
         yield started
 
@@ -62,7 +65,9 @@ def test_schemas_are_read_once_with_those_they_refer_to(registry):
     refers = {**OLD, "fields": [{"name": "origin", "type": "Place"}]}
     reference = {"name": "Place", "subject": "place", "version": 1}
     registry.register("flight", {"schema": json.dumps(refers), "references": [reference]})
-    expected = (json.dumps(PLACE), json.dumps(refers))
+    expected = RegisteredSchema(
+        kind="AVRO", text=json.dumps(refers), references=(("Place", json.dumps(PLACE)),)
+    )
     assert Registry(registry.url).latest("flight") == expected
     assert schema_by_id(registry.url, place + 1) == expected
     count = len(registry.requests)
@@ -75,19 +80,21 @@ def test_schemas_are_read_once_with_those_they_refer_to(registry):
 def test_a_registry_that_fails_is_asked_again(registry):
     registry.register("a", {"schema": '"int"'})
     registry.failures = 2
-    assert Registry(registry.url).latest("a") == ('"int"',)
+    assert Registry(registry.url).latest("a").text == '"int"'
     registry.failures = 100
     with pytest.raises(RegistryError, match="does not answer /subjects/a/versions/latest: 500"):
         Registry(registry.url).latest("a")
 
 
 def test_errors_of_a_registry_are_sentences(registry):
-    registry.register("p", {"schema": "syntax", "schemaType": "PROTOBUF"})
-    with pytest.raises(SpecError, match="the registry has no subject a/b"):
+    registry.register("p", {"schema": "message M {}", "schemaType": "PROTOBUF"})
+    with pytest.raises(SchemaError, match="the registry has no subject a/b"):
         Registry(registry.url).latest("a/b")
-    with pytest.raises(SpecError, match="subject p of the registry is of type PROTOBUF, not AVRO"):
-        Registry(registry.url).latest("p")
-    with pytest.raises(SpecError, match="registry must be an http or https URL, not host"):
+    found = Registry(registry.url).latest("p")
+    form = ValueFormat(kind="avro", registry=registry.url, subject="p", schema="")
+    with pytest.raises(SchemaError, match="subject p of the registry is of type PROTOBUF"):
+        check_kind(found, form, "subject p")
+    with pytest.raises(SchemaError, match="registry must be an http or https URL, not host"):
         Registry("ftp://user:secret@host")
 
 
@@ -95,7 +102,7 @@ def test_basic_authentication():
     with SchemaRegistry(login="me@home:a:b") as registry:
         registry.register("a", {"schema": '"int"'})
         place = registry.url.removeprefix("http://")
-        assert Registry(f"http://me%40home:a%3Ab@{place}").latest("a") == ('"int"',)
+        assert Registry(f"http://me%40home:a%3Ab@{place}").latest("a").text == '"int"'
         with pytest.raises(RegistryError, match="401 Unauthorized") as refused:
             Registry(f"http://me:wrong@{place}").latest("a")
         assert "wrong" not in str(refused.value)

@@ -14,7 +14,7 @@ from sparkraft.pipeline.progress import progress_of
 from tests.pipeline.test_fetch_and_produce import everything, options_for, read
 
 REPORT = {
-    "id": "query-1",
+    "id": "6d9f2c1e-0b3a-4c55-9a44-2f1f6a0e7b11",
     "batchId": 7,
     "timestamp": "2026-01-01T00:00:00.000Z",
     "numInputRows": 10,
@@ -56,7 +56,7 @@ def document(batch=7):
 def test_a_batch_is_described_by_one_document():
     assert json.loads(json.dumps(document())) == {
         "pipeline": "n",
-        "query": "query-1",
+        "query": "6d9f2c1e-0b3a-4c55-9a44-2f1f6a0e7b11",
         "started": "2026-01-01T00:00:00.000Z",
         "batch": 7,
         "records": 10,

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from sparkraft.pipeline import check, json_values, query, sinks, spec
 from sparkraft.pipeline import run as running
+from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.produce import Producer
 
@@ -71,7 +72,7 @@ def test_a_table_follows_the_events(spark, tmp_path):
         frame = spark.createDataFrame(records, RECORD)
         damaged = json_values.damaged_records(frame, source)
         rows = query.decoded(source, frame).selectExpr("value.*", "offset", "tombstone")
-        write(rows, batch)
+        write(rows, QueryBatch("q", batch))
         return [letter.offset for letter in damaged]
 
     def stored():

@@ -3,21 +3,15 @@
 import os
 import subprocess
 import sys
-from importlib import metadata
-from pathlib import Path
 
-import pyspark
 import pytest
 from deltalake import DeltaTable
 
 from tests.pipeline.test_fetch_and_produce import fill
-from tests.support.ports import lasting_ports, wait_until
+from tests.support.bare_python import bare_python
+from tests.support.spark_cluster import spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-
-HOME = Path(pyspark.__file__).parent
-PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy")
-STARTED_SECONDS = 120
 
 PIPELINE = """
 name = "shipped"
@@ -47,51 +41,15 @@ def change(records):
 """
 
 
-def bare_python(folder: Path) -> Path:
-    """A Python that can import the packages above and the standard library."""
-    site = folder / "site"
-    site.mkdir()
-    for package in PACKAGES:
-        for file in metadata.files(package):
-            top = file.parts[0]
-            if top not in {"..", "."} and not (site / top).exists():
-                (site / top).symlink_to(Path(file.locate()).parents[len(file.parts) - 2])
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}" exec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
-    return python
-
-
 @pytest.fixture
 def master(tmp_path):
-    """The URL of a master with two workers of one core each."""
-    port, environment = lasting_ports(1)[0], {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment.pop("PYTHONPATH", None)
-    url = f"spark://127.0.0.1:{port}"
-    run = "org.apache.spark.deploy"
-    commands = [["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    worker = ["worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
-    commands += [[*worker, "--work-dir", str(tmp_path / f"worker-{n}"), url] for n in range(2)]
-    log = tmp_path / "cluster.log"
-    processes = []
-    with log.open("ab") as out:
-        for name, *arguments in commands:
-            command = [str(HOME / "bin" / "spark-class"), f"{run}.{name}", *arguments]
-            processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
-    wait_until(
-        lambda: log.read_text().count("Registering worker") == 2,
-        "two workers registered",
-        STARTED_SECONDS,
-    )
-    yield url
-    for process in processes:
-        process.kill()
-        process.wait(60)
+    with spark_cluster(tmp_path) as started:
+        yield started.url
 
 
 def test_the_package_ships_itself(node, cluster, tmp_path, master):
     fill(cluster, "shipped", 2000, partitions=4)
-    python = bare_python(tmp_path)
+    python = bare_python(tmp_path / "bare")
     missing = subprocess.run(
         [python, "-c", "import sparkraft"],
         capture_output=True,

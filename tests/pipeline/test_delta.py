@@ -9,6 +9,7 @@ from pyspark.sql import Row
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkraft.pipeline import sinks, spec
+from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.delta import DeltaSink, Stored
 from sparkraft.pipeline.spec import SpecError
 
@@ -136,7 +137,7 @@ class Batch:
     def __init__(self, rows):
         self.rows = rows
         self.schema = from_arrow_schema(rows.schema)
-        self.sparkSession = self.sparkContext = self
+        self.columns = rows.column_names
 
     def mapInArrow(self, run, _):  # noqa: N802 (Spark's)
         reports = list(run(iter(self.rows.to_batches())))
@@ -145,9 +146,6 @@ class Batch:
 
     def collect(self):
         return self.reports
-
-    def getLocalProperty(self, _):  # noqa: N802 (Spark's)
-        return "q"
 
     def toArrow(self):  # noqa: N802 (Spark's)
         return self.rows
@@ -174,7 +172,7 @@ def test_misfits_are_dead_letters_before_the_table_has_their_batch(sink, tmp_pat
     write = sinks._delta(pipeline.sinks[0], pipeline)
     columns = {"id": [3.0, 4.5], "a": [1.0, 1.0], "s": [{"x": 1}] * 2}
     for _ in range(2):
-        write(Batch(pa.table(columns)), 1)
+        write(Batch(pa.table(columns)), QueryBatch("q", 1))
     assert [row["id"] for row in stored(sink())] == [1, 2, 3]
     (letter,) = DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().to_pylist()
     assert json.loads(letter["value"]) == {"id": 4.5, "a": 1.0, "s": {"x": 1}}
@@ -183,12 +181,18 @@ def test_misfits_are_dead_letters_before_the_table_has_their_batch(sink, tmp_pat
     assert "truncated" in letter["error"]
 
 
+def test_a_batch_may_consist_of_misfits(sink):
+    sink()
+    rows, misfits = sink().without_misfits(pa.table({"id": [4.5, 5.5], "a": [1.0, 1.0]}))
+    assert (rows.num_rows, rows.column_names, len(misfits)) == (0, ["id", "a"], 2)
+
+
 def test_misfits_are_dropped_and_counted(sink, tmp_path, caplog):
     sink()
     text = DEAD.replace("dead_letter]", "unused]").partition("[unused]")
     text = text[0] + text[2][text[2].index("[[sink]]") :].replace("dead_letter", "drop")
     pipeline = spec.parse(text, folder=tmp_path, values={})
     columns = {"id": [3.0, 4.5], "a": [1.0, 1.0], "s": [{"x": 1}] * 2}
-    sinks._delta(pipeline.sinks[0], pipeline)(Batch(pa.table(columns)), 1)
+    sinks._delta(pipeline.sinks[0], pipeline)(Batch(pa.table(columns)), QueryBatch("q", 1))
     assert [row["id"] for row in stored(sink())] == [1, 2, 3]
     assert "batch 1: left out 1 rows" in caplog.text

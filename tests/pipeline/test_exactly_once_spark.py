@@ -12,6 +12,7 @@ from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.wire import Cluster
 from tests.support.killed_batches import client_options, committed_values
 from tests.support.nodes import SparkraftNode
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -19,6 +20,7 @@ RECORDS = 300
 FILE = """
 name = "copies"
 checkpoint = "checkpoint"
+group = "${target}.group"
 trigger = "available now"
 [source]
 "kafka.bootstrap.servers" = "${bootstrap}"
@@ -64,6 +66,10 @@ class Copy:
             (commits / name).unlink()
         return last
 
+    def shown(self):
+        """The number of records before the offsets that the group has."""
+        return sum(self.cluster.group_offsets(f"{self.target}.group").values())
+
     def committed(self):
         return sorted(map(bytes.decode, committed_values(self.target_cluster, self.target, 2)))
 
@@ -75,7 +81,7 @@ class Copy:
 
 
 class FormatCopy(Copy):
-    """With `writeStream.format("sparkraft")`."""
+    """With `writeStream.format("sparkraft")`, whose group has the offsets with the decisions."""
 
     def run(self, check=NO_CHECK):
         given = {"kafka.bootstrap.servers": self.node.bootstrap}
@@ -90,6 +96,7 @@ class FormatCopy(Copy):
             .writeStream.format("sparkraft")
             .options(**given, topic=self.target, transactionalIdPrefix=f"{self.target}.copy")
             .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("publishGroupId", f"{self.target}.group")
             .trigger(availableNow=True)
             .start()
         )
@@ -98,7 +105,9 @@ class FormatCopy(Copy):
 
 
 class FileCopy(Copy):
-    """With a pipeline file."""
+    """With a pipeline file, whose group has the offsets with the decisions."""
+
+    group_has_decisions = True
 
     def run(self, check=NO_CHECK):
         values = {
@@ -106,7 +115,9 @@ class FileCopy(Copy):
             "check": check, "to": self.to,
         }  # fmt: skip
         read = spec.parse(FILE, folder=self.folder, values=values)
-        assert running._started(read, self.spark).awaitTermination(300)
+        group = running._lag_group(read, self.spark)
+        assert group.with_decisions == self.group_has_decisions
+        assert running._started(read, self.spark, group).awaitTermination(300)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(FormatCopy, marks=pytest.mark.long), FileCopy])
@@ -117,8 +128,10 @@ def test_repeated_batches_and_failed_tasks_leave_each_record_once(
     with pytest.raises(Exception, match=r"assert_true|USER_RAISED"):
         copy.run(check=FAILING)
     assert len(copy.committed()) == 100
+    wait_until(lambda: copy.shown() == 100, "the group has the offsets of the first batch")
     copy.run()
     assert copy.committed() == copy.expected()
+    wait_until(lambda: copy.shown() == RECORDS, "the group has the offsets of the last batch")
     assert copy.forget_last_commit() == 2
     copy.run()
     assert copy.committed() == copy.expected()
@@ -128,6 +141,7 @@ def test_repeated_batches_and_failed_tasks_leave_each_record_once(
 def test_a_second_cluster_has_each_record_once(spark, node, cluster, tmp_path):
     copy = FileCopy(spark, node, cluster, tmp_path, "far")
     with SparkraftNode(tmp_path / "second") as second:
+        copy.group_has_decisions = False
         copy.to, copy.target_cluster = second.bootstrap, Cluster(client_options(second.bootstrap))
         copy.target_cluster.create_topic(copy.target, partitions=2, configs={"retention.ms": "-1"})
         with pytest.raises(Exception, match=r"assert_true|USER_RAISED"):
@@ -177,6 +191,6 @@ def test_a_batch_write_is_visible_as_a_whole_or_not_at_all(spark, node, cluster,
 
 def test_exactly_once_needs_the_connector_with_transactions(tmp_path):
     values = {"bootstrap": "h:1", "source": "a", "target": "b", "check": NO_CHECK, "to": "h:1"}
-    file = 'connector = "official"\n' + FILE
+    file = 'connector = "official"\n' + FILE.replace('group = "${target}.group"\n', "")
     with pytest.raises(spec.SpecError, match='exactly_once" needs connector = "sparkraft"'):
         spec.parse(file, folder=tmp_path, values=values)

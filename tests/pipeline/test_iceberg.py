@@ -11,6 +11,7 @@ from pyiceberg.types import LongType
 from sqlalchemy.exc import OperationalError
 
 from sparkraft.pipeline import sinks, spec
+from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.delta import Stored
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.iceberg_upkeep import keep_up
@@ -127,7 +128,7 @@ def test_spark_writes_a_batch_once(spark, tmp_path):
     write = sinks._iceberg(pipeline.sinks[0], pipeline)
     batch = spark.range(0, 100, numPartitions=2).selectExpr("id", "timestamp_millis(id) AS at")
     for _ in range(2):
-        write(batch, 0)
+        write(batch, QueryBatch("q", 0))
     found = stored(tmp_path)
     assert [row["id"] for row in found] == list(range(100))
     assert found[7]["at"].timestamp() == 0.007

@@ -5,8 +5,10 @@ import threading
 import time
 
 import pyarrow as pa
+import pyiceberg.table
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import ManifestFile
 
 from sparkraft.cli import main as cli
 from sparkraft.pipeline import iceberg_upkeep, upkeep
@@ -124,6 +126,39 @@ def test_a_compaction_that_lost_its_race_joins_nothing_again(sink, tmp_path, mon
     assert keep_up(sink, target_bytes=TARGET, retain_hours=WEEK) == (3, 8, 0)
     assert joined == [3]
     assert stored(tmp_path) == numbers(0, 100).to_pylist()
+
+
+def test_a_commit_is_prepared_again_with_new_manifests_alone(sink, tmp_path, monkeypatch):
+    """A preparation that reads all of them takes longer with each batch that comes first."""
+    for batch in range(12):
+        put(sink, numbers(batch * 10, 10), batch, tasks=1)
+    read, copies, attempts = [], [], []
+    fetch, apply = ManifestFile.fetch_manifest_entry, pyiceberg.table.update_table_metadata
+    write = iceberg_upkeep.write_snapshot
+
+    def write_late(*arguments):
+        attempts.append((len(read), len(copies)))
+        write(*arguments)
+        attempts[-1] = (len(read), len(copies) - attempts[-1][1])
+        if len(attempts) < 4:
+            put(made(tmp_path), numbers(200 + len(attempts) * 10, 10), 20 + len(attempts), tasks=1)
+
+    def count_read(manifest, *arguments, **options):
+        read.append(manifest.manifest_path)
+        return fetch(manifest, *arguments, **options)
+
+    def count_copy(*arguments, **options):
+        copies.append(1)
+        return apply(*arguments, **options)
+
+    monkeypatch.setattr(iceberg_upkeep, "write_snapshot", write_late)
+    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", count_read)
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", count_copy)
+    assert iceberg_upkeep._compact(sink, TARGET) is None
+    assert [count for count, _ in attempts] == [12, 13, 14, 15]
+    assert max(count for _, count in attempts) <= 3
+    assert len(set(read)) == len(read)
+    assert stored(tmp_path) == numbers(0, 120).to_pylist() + numbers(210, 30).to_pylist()
 
 
 @pytest.mark.parametrize("keys", [(), ("id",)])

@@ -9,6 +9,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.places import OptionError
+from sparkraft.schemas.errors import SchemaError
 
 READ = tomllib.loads((Path(__file__).parent / "mistakes.toml").read_text())
 MISTAKES = READ["mistake"]
@@ -36,7 +37,7 @@ def parsed(node, cluster, tmp_path):
     return lambda text: spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
 
 
-ERRORS = (spec.SpecError, OptionError, KafkaError, running.PipelineError)
+ERRORS = (spec.SpecError, SchemaError, OptionError, KafkaError, running.PipelineError)
 
 
 def test_the_file_itself_has_none(parsed, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from sparkraft.client.security import ALLOWING
 from sparkraft.client.token_file import TokenFileLogin
+from sparkraft.pipeline.lag_group import check_writer, of_writer
 from sparkraft.pipeline.options import (
     COLUMNS,
     NOT_SUPPORTED,
@@ -242,6 +243,32 @@ def test_exactly_once_has_a_prefix_and_a_timeout():
     read = sink(transactionalidprefix="p", **{"kafka.transaction.timeout.ms": "5000"})
     assert (read.transactional_id_prefix, read.transaction_timeout_ms) == ("p", 5000)
     assert sink(transactionalidprefix="p").transaction_timeout_ms == 900_000
+
+
+def test_a_writer_shows_offsets_of_its_own_checkpoint_with_its_decisions():
+    shown = sink(publishGroupId="g", transactionalIdPrefix="p", checkpointLocation="file:///x")
+    check_writer(shown)
+    check_writer(sink())
+    with pytest.raises(OptionError, match="needs transactionalIdPrefix"):
+        check_writer(sink(publishGroupId="g", checkpointLocation="/x"))
+    for checkpoint in ({}, {"checkpointLocation": "s3://b/x"}):
+        with pytest.raises(OptionError, match="needs the option checkpointLocation"):
+            check_writer(sink(publishGroupId="g", transactionalIdPrefix="p", **checkpoint))
+
+
+def test_the_offsets_of_a_writers_batch_are_those_of_all_kafka_sources(tmp_path, caplog):
+    options = sink(publishGroupId="g", transactionalIdPrefix="p", checkpointLocation=str(tmp_path))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text(
+        'v1\n{"batchWatermarkMs":0}\n{"t":{"0":7,"1":2}}\n-\n17\n{"logOffset":3}\n{"t":{"1":1}}'
+    )
+    assert of_writer(options, 4) == ("g", {("t", 0): 7, ("t", 1): 1})
+    assert of_writer(sink(), 4) is None
+    (tmp_path / "offsets" / "5").write_text("v2\n{}\n{}")
+    assert of_writer(options, 5) is None
+    assert of_writer(options, 6) is None
+    assert "its format is v2" in caplog.text
+    assert "No such file" in caplog.text
 
 
 def test_spark_hands_its_own_options_to_sinks():

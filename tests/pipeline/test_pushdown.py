@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.options import OptionError, source_options
 from sparkraft.pipeline.pushdown import OFFSET_MAX, Narrowing, narrowing
 from sparkraft.pipeline.source import BatchReader
 
@@ -70,11 +70,26 @@ def test_offsets_are_moved_towards_each_other():
     assert not Narrowing(partitions={1}).keeps(("t", 0))
 
 
+GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
 def test_spark_takes_the_reader_with_push_down_and_without():
-    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
-    reader = BatchReader(source_options(given, streaming=False))
+    reader = BatchReader(source_options(GIVEN | {"pushDownFilters": "true"}, streaming=False))
     # What pyspark asks to find out whether a reader defines the method; it would be refused then.
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
     filters = [on(EqualTo, "partition", 3)]
     assert reader.pushFilters(filters) == filters
     assert reader.narrowing == Narrowing(partitions={3})
+
+
+def test_filters_narrow_nothing_unless_the_read_has_the_option():
+    """Spark would keep them for the next query of the same DataFrame."""
+    reader = BatchReader(source_options(GIVEN, streaming=False))
+    filters = [on(EqualTo, "partition", 3)]
+    assert reader.pushFilters(filters) == filters
+    assert reader.narrowing == Narrowing()
+
+
+def test_a_streaming_query_does_not_push_filters_down():
+    with pytest.raises(OptionError, match="pushDownFilters is for batch reads"):
+        source_options(GIVEN | {"pushDownFilters": "true"}, streaming=True)

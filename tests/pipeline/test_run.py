@@ -79,6 +79,22 @@ def test_the_default_prefix_of_a_sink_must_be_legal(parsed):
         check.before_spark(replace(file, name="my copies"))
 
 
+def test_a_group_has_offsets_with_the_decisions_of_the_last_sink(parsed, node, tmp_path):
+    def has_decisions(text):
+        file = FILE.replace('name = "n"', 'name = "n"\ngroup = "lag"') + text
+        read = spec.parse(file, folder=tmp_path, values={"bootstrap": node.bootstrap})
+        return running._lag_group(read, None).with_decisions
+
+    assert running._lag_group(parsed(), None) is None
+    assert not has_decisions("")
+    decided = '[[sink]]\nkind = "topic"\ntopic = "decided"\ndelivery = "exactly_once"\n'
+    assert has_decisions(decided)
+    assert not has_decisions(decided + '[[sink]]\nkind = "console"\n')
+    port = node.bootstrap.rpartition(":")[2]
+    other_name = f'options = {{ "kafka.bootstrap.servers" = "localhost:{port}" }}\n'
+    assert has_decisions(decided + other_name)
+
+
 def test_a_prefix_without_exactly_once_is_refused(parsed):
     prefix = '{ transactionalIdPrefix = "m" }'
     with pytest.raises(spec.SpecError, match="transactionalIdPrefix needs delivery"):

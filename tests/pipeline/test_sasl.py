@@ -192,3 +192,43 @@ def test_spark_writes_and_reads_and_never_shows_the_password(
     shown += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
     for secret in (ALICE, "not-this-one-4402"):
         assert all(secret not in each for each in shown)
+
+
+@pytest.mark.java
+@pytest.mark.spark
+def test_spark_writes_and_reads_with_a_delegation_token(
+    spark, secured, authority, tmp_path, tmp_path_factory, capfd
+):
+    """Batch and streaming; tasks and driver log in with the token, which is shown nowhere.
+
+    A removed token is refused.
+    """
+    token = Token(secured, authority)
+    rows = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("sparkraft").options(**token.options, topic="by-token").mode("append").save()
+    query = (
+        spark.readStream.format("sparkraft")
+        .options(**token.options, subscribe="by-token", startingOffsets="earliest")
+        .load()
+        .writeStream.format("sparkraft")
+        .options(**token.options, topic="by-token-copy", checkpointLocation=str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(600)
+    reader = spark.read.format("sparkraft")
+    copied = reader.options(**token.options, subscribe="by-token-copy").load()
+    values = [int(row.value) for row in copied.selectExpr("CAST(value AS STRING)").collect()]
+    assert sorted(values) == list(range(100))
+    token.remove()
+    until_refused(token)
+    # Connections stay open, in Kafka too, and a Python worker may have one: use another client.
+    other = token.options | {"kafka.client.id": "after-removal", "subscribe": "by-token"}
+    with pytest.raises(Exception, match="SASL_AUTHENTICATION_FAILED") as caught:
+        reader.options(**other).load().count()
+    logs = list(tmp_path_factory.getbasetemp().glob("spark*/spark.log"))
+    assert logs
+    files = [*logs, *(path for path in tmp_path.rglob("*") if path.is_file())]
+    shown = [str(caught.value), str(query.recentProgress), secured.output_path.read_text()]
+    shown += [*capfd.readouterr(), *(path.read_text(errors="replace") for path in files)]
+    assert all(token.secret not in each for each in shown)

@@ -71,7 +71,8 @@ def test_filters_and_columns_leave_out_what_is_not_needed(frame, cluster):
     fill(cluster, "narrow", 400, partitions=4)
 
     def tasks(where, **options):
-        rows = frame(subscribe="narrow", maxRecordsPerPartition="10", **options).where(where)
+        options |= {"maxRecordsPerPartition": "10", "pushDownFilters": "true"}
+        rows = frame(subscribe="narrow", **options).where(where)
         return rows.count(), rows.rdd.getNumPartitions()
 
     whole, all_tasks = tasks("true")
@@ -84,6 +85,9 @@ def test_filters_and_columns_leave_out_what_is_not_needed(frame, cluster):
     # Timestamps rise by 1 ms a record over all partitions.
     assert tasks("timestamp >= timestamp_millis(1700000000300)")[0] == 100
     assert tasks("timestamp >= timestamp_millis(1700000000300)")[1] <= all_tasks / 3
+    # Spark keeps the ranges of pushed filters: without the option, none are pushed.
+    shared = frame(subscribe="narrow")
+    assert [shared.where("partition = 3").count(), shared.count()] == [found, 400]
     named = frame(subscribe="narrow", columns="offset,value")
     assert named.columns == ["value", "offset"]
     rows = frame(subscribe="narrow").select("value", "offset")

@@ -160,13 +160,3 @@ def test_a_file_that_the_driver_does_not_see_is_not_committed(tmp_path):
     (tmp_path / "t" / written.files[0].path).unlink()
     with pytest.raises(SpecError, match="must be on storage that all workers share"):
         table_files.check_visible("t", task.folder, written.files)
-
-
-def test_a_table_with_constraints_is_written_by_the_driver(tmp_path):
-    sink = DeltaSink(str(tmp_path / "t"), ())
-    assert sink.takes_files
-    put(sink, numbers(0, 2), 0)
-    assert sink.takes_files
-    DeltaTable(sink.path).alter.add_constraint({"positive": "id >= 0"})
-    assert not sink.takes_files
-    assert not DeltaSink(sink.path, ("id",)).takes_files

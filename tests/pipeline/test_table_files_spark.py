@@ -7,10 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from sparkraft.pipeline import sinks, spec
+from sparkraft.pipeline.decisions import QueryBatch
 from tests.support.jvm import java
 
 pytestmark = pytest.mark.spark
@@ -71,7 +73,7 @@ def test_tasks_write_a_partitioned_table_once(spark, tmp_path):
         "id", "if(id % 2 = 0, 'even', 'odd') AS kind", "timestamp_millis(id) AS at", "id / 3d AS x"
     )
     for _ in range(2):
-        write(batch, 0)
+        write(batch, QueryBatch("q", 0))
     table = DeltaTable(str(tmp_path / "table"))
     assert table.metadata().partition_columns == ["kind"]
     assert len(table.file_uris()) == 4
@@ -93,7 +95,10 @@ def test_tasks_replace_rows_by_key_once(spark, tmp_path, monkeypatch, kind, on_d
     text = KEYED if kind == "delta" else KEYED.replace('"delta"', '"iceberg"\ntable = "ns.t"')
     pipeline = spec.parse(text, folder=tmp_path, values={})
     write = sinks._WRITERS[kind](pipeline.sinks[0], pipeline)
-    write(spark.range(0, 100, numPartitions=2).selectExpr("id", "'a' AS name", "0 AS version"), 0)
+    write(
+        spark.range(0, 100, numPartitions=2).selectExpr("id", "'a' AS name", "0 AS version"),
+        QueryBatch("q", 0),
+    )
     # Ids 50 to 149, each three times; the last deletes every tenth.
     changes = spark.range(0, 300, numPartitions=3).selectExpr(
         "50 + id % 100 AS id",
@@ -102,7 +107,7 @@ def test_tasks_replace_rows_by_key_once(spark, tmp_path, monkeypatch, kind, on_d
         "id >= 200 AND id % 10 = 0 AS tombstone",
     )
     for _ in range(2):
-        write(changes, 1)
+        write(changes, QueryBatch("q", 1))
     expected = dict.fromkeys(range(50), "a")
     expected |= {50 + each % 100: f"b{each}" for each in range(200, 300) if each % 10}
     if kind == "delta":
@@ -116,19 +121,20 @@ def test_tasks_replace_rows_by_key_once(spark, tmp_path, monkeypatch, kind, on_d
 
 def test_a_parquet_batch_that_is_complete_is_not_written_again(spark, tmp_path):
     text = FILE.replace('"delta"', '"parquet"')
+    tmp_path /= "a folder {like} a [pattern]*"
     pipeline = spec.parse(text, folder=tmp_path, values={})
     write = sinks._parquet(pipeline.sinks[0], pipeline)
     rows = spark.range(0, 10, numPartitions=1).selectExpr("id", "id % 2 AS kind")
-    write(rows, 7)
+    write(rows, QueryBatch("batch", 7))
     folder = tmp_path / "table" / "run=batch" / f"batch={7:010d}"
     assert sorted(each.name for each in folder.glob("kind=*")) == ["kind=0", "kind=1"]
     before = sorted(folder.rglob("*.parquet"))
-    write(rows, 7)
+    write(rows, QueryBatch("batch", 7))
     assert sorted(folder.rglob("*.parquet")) == before
     # A driver that was killed leaves some files and no mark.
     (folder / "_SUCCESS").unlink()
-    write(rows, 7)
-    assert spark.read.parquet(str(folder)).count() == 10
+    write(rows, QueryBatch("batch", 7))
+    assert sum(pq.read_metadata(each).num_rows for each in folder.rglob("*.parquet")) == 10
     assert sorted(folder.rglob("*.parquet")) != before
 
 

@@ -17,6 +17,7 @@ from pyiceberg.types import (
 )
 
 from sparkraft.pipeline.iceberg import IcebergSink, data_files
+from sparkraft.pipeline.iceberg_replace import Manifests
 from sparkraft.pipeline.iceberg_upkeep import keep_up
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import Written
@@ -167,7 +168,7 @@ def test_rows_are_replaced_in_their_partitions_and_files_are_joined(tmp_path):
     assert stored(sink) == [kept[each] for each in sorted(kept)]
     keep_up(sink, target_bytes=1 << 20, retain_hours=168)
     assert stored(sink) == [kept[each] for each in sorted(kept)]
-    files = data_files(sink.loaded(), "t", "x").values()
+    files = data_files(sink.loaded(), "t", "x", Manifests()).values()
     groups = {tuple(each.partition.items()) for each, _ in files}
     assert len(groups) == len(files)
     assert {tuple(each.partition) for each, _ in files} == {("day(at)", "bucket(2, id)")}

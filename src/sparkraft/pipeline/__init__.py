@@ -15,13 +15,16 @@ protocol itself and hands Spark Arrow batches.
     partition_history, metadata_rows, metadata_records, metadata_source   tables of the metadata log
     replica_audit   replicas compared
     exactly_once   the transactions of a batch     transactions   their requests
-    spec      the pipeline file             run    the running pipeline
+    spec, file_fields   the pipeline file   run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
     delta, iceberg   table sinks    table_files, table_fit   what their tasks write
-    avro_schema, avro_columns, avro_cursor, avro_values   Avro without Spark
-    registered_values, schema_registry   Avro values of records, and their registry
+    registered_values, value_formats   values and keys with schemas, of registries or files
+    value_codecs   their formats: avro_…, protobuf_…, json_schema_… (columns, values, encode)
+    value_cursor, array_parts, encoded_parts   what the formats share, with numpy
     table_transforms   Iceberg's partition transforms
     table_merge, table_rewrite   rows by key       key_match   keys in memory
+    table_rules   constraints and generated columns of Delta tables
+    connect   Spark Connect servers    spark_tasks   work in tasks    worker_python   their Python
     upkeep, iceberg_upkeep   compaction of their files     conflicts   commits beside others
     status    states of pipelines           cases  `pipeline test`
     progress  Spark's reports               batch_log, metrics   its files and metrics
@@ -47,7 +50,7 @@ def register(spark: "SparkSession") -> None:
     """Make `format("sparkraft")` known to a session.
 
     Not needed if Spark finds the package `pyspark_sparkraft` itself, which it does when the
-    session's Python can import it. From now on, filters of batch reads are pushed down, and on a
+    session's Python can import it. From now on, batch reads may have `pushDownFilters`, and on a
     local master, Spark's workers run this process's Python, unless PYSPARK_PYTHON or
     spark.pyspark.python names another.
     """

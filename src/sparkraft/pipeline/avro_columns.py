@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparkraft.pipeline.avro_schema import (
+from sparkraft.schemas.avro_schema import (
     AvroSchemaError,
     Entries,
     Enumeration,

@@ -19,12 +19,13 @@ Not here: schemas (`avro_schema`), the framing of registries (`registered_values
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkraft.pipeline.array_parts import list_offsets, nulls, scattered, taken
 from sparkraft.pipeline.avro_columns import (
     arrow_type,
     default_of,
@@ -32,8 +33,8 @@ from sparkraft.pipeline.avro_columns import (
     member_types,
     union_type,
 )
-from sparkraft.pipeline.avro_cursor import Cursor, Ints
-from sparkraft.pipeline.avro_schema import (
+from sparkraft.pipeline.value_cursor import Cursor, Ints
+from sparkraft.schemas.avro_schema import (
     NO_DEFAULT,
     AvroSchemaError,
     Entries,
@@ -49,9 +50,6 @@ from sparkraft.pipeline.avro_schema import (
     name_of,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _EMPTY_ITEMS_MAX: Final = 1 << 16
 """Items without bytes, such as nulls, in a block of an array."""
 
@@ -60,15 +58,6 @@ _DECIMAL_BYTES: Final = 16
 _DECIMAL: Final = pa.decimal128(38, 0)
 _NEGATIVE: Final = 0x80
 """The bit of a first byte that has the sign."""
-
-
-def nulls(count: int, kind: Any) -> Any:
-    """An array of nulls."""
-    return pa.nulls(count, kind)
-
-
-def _taken(values: Any, places: Any) -> Any:
-    return values.take(pa.array(places))
 
 
 class Plan(Protocol):
@@ -219,29 +208,12 @@ class _Bytes:
     place: str
 
     def read(self, cursor: Cursor, rows: Ints) -> Any:
-        start, size = cursor.spans(rows, self.place)
+        start, size = cursor.spans(rows, cursor.longs(rows, self.place), self.place)
         if pa.types.is_decimal(self.kind):
             return _decimals(cursor, rows, start, size, self)
-        found = cursor.gathered(start, size)
-        if not pa.types.is_string(self.kind):
-            return found
-        try:
-            return found.cast(pa.string())
-        except pa.ArrowInvalid:
-            return self._texts(cursor, rows, found)
-
-    def _texts(self, cursor: Cursor, rows: Ints, found: Any) -> Any:
-        texts = [_text(each) for each in found.to_pylist()]
-        wrong = [at for at, text in enumerate(texts) if text is None]
-        cursor.damage(rows[wrong], f"{self.place} is not UTF-8")
-        return pa.array(texts, pa.string())
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
+        if pa.types.is_string(self.kind):
+            return cursor.texts(rows, start, size, self.place)
+        return cursor.gathered(start, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,22 +275,7 @@ class _Symbols:
         unknown = self._unknown[found]
         if unknown.any():
             cursor.damage(rows[unknown], f"{self._place} has a symbol that the schema lacks")
-        return _taken(self._symbols, found)
-
-
-def scattered(count: int, parts: Sequence[tuple[Ints, Any]], kind: pa.DataType) -> Any:
-    """An array of `count` values from arrays and their positions in it; the rest is null."""
-    if len(parts) == 1 and len(parts[0][0]) == count:
-        return parts[0][1]
-    if not parts:
-        return nulls(count, kind)
-    places, first = np.full(count, -1, np.int64), 0
-    for positions, _ in parts:
-        places[positions] = np.arange(first, first + len(positions))
-        first += len(positions)
-    whole = pa.concat_arrays([values for _, values in parts])
-    missing = places < 0
-    return whole.take(pa.array(places, mask=missing if missing.any() else None))
+        return taken(self._symbols, found)
 
 
 def _in_union(reader: Union, count: int, members: dict[int, list[tuple[Ints, Any]]]) -> Any:
@@ -468,15 +425,14 @@ def _blocks(cursor: Cursor, rows: Ints, item: Plan, place: str) -> tuple[Any, An
         owners.append(active)
         left[active] -= 1
         active = active[cursor.reason[rows[active]] == 0]
-    offsets = np.zeros(len(rows) + 1, np.int32)
+    of = np.concatenate([np.zeros(0, np.int64), *owners])
+    offsets = list_offsets(of, len(rows))
     if not found:
-        return pa.array(offsets), nulls(0, item.kind)
-    of = np.concatenate(owners)
-    np.cumsum(np.bincount(of, minlength=len(rows)), out=offsets[1:])
+        return offsets, nulls(0, item.kind)
     items = pa.concat_arrays(found)
     if len(found) > 1:
-        items = _taken(items, np.argsort(of, kind="stable"))
-    return pa.array(offsets), items
+        items = taken(items, np.argsort(of, kind="stable"))
+    return offsets, items
 
 
 def _block_sizes(cursor: Cursor, rows: Ints, place: str) -> Ints:
@@ -529,7 +485,7 @@ class _Struct:
             if number is not None:
                 columns[number] = found
         for number, default in self._defaults.items():
-            columns[number] = _taken(default, np.zeros(len(rows), np.int64))
+            columns[number] = taken(default, np.zeros(len(rows), np.int64))
         if not columns:
             return pa.Array.from_buffers(self.kind, len(rows), [None])
         return pa.StructArray.from_arrays(
@@ -547,7 +503,7 @@ def decode(
         plan: for their schema.
         skipped: bytes before each Avro value.
     """
-    cursor = Cursor(values, skipped)
+    cursor = Cursor.of(values, skipped)
     rows = np.arange(len(values))
     found = plan.read(cursor, rows)
     rest = cursor.end - cursor.at

@@ -70,5 +70,5 @@ def run(pipeline: Pipeline, spark: SparkSession, *, start_ms: int, end_ms: int) 
         frames[source.name] = query.decoded(source, read)
     rows = query.transformed(pipeline, frames, spark)
     name = f"backfill-{pipeline.name}-{start_ms}-{end_ms}"
-    sinks.write_once(pipeline, spark, rows, letters, name)
+    sinks.write_once(pipeline, rows, letters, name)
     return records

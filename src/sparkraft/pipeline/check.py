@@ -12,13 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparkraft.pipeline import avro_schema, sinks, status
-from sparkraft.pipeline.exactly_once import checked_prefix
+from sparkraft.pipeline import sinks, status
+from sparkraft.pipeline.decisions import checked_prefix
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.metrics import parsed_listen
 from sparkraft.pipeline.options import sink_options, source_options
-from sparkraft.pipeline.registered_values import reader_of
-from sparkraft.pipeline.schema_registry import Registry
+from sparkraft.pipeline.registered_values import check_sink, reader_of
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
 from sparkraft.pipeline.table_fit import TOMBSTONE
 from sparkraft.pipeline.table_transforms import part_of
@@ -53,21 +52,19 @@ def before_spark(pipeline: Pipeline) -> None:
     for name, sink in destinations:
         _check_writable(name, sink.path)
     _check_distinct(destinations)
-    _check_avro(pipeline)
+    _check_formats(pipeline)
     if pipeline.connector == "sparkraft":
         _check_topic_sinks(pipeline, [sink for _, sink in destinations if sink.kind == "topic"])
         _check_topics(pipeline)
 
 
-def _check_avro(pipeline: Pipeline) -> None:
+def _check_formats(pipeline: Pipeline) -> None:
     for source in pipeline.sources:
-        if source.avro:
-            reader_of(source, "reason")
-    for avro in filter(None, (sink.avro for sink in pipeline.sinks)):
-        if avro.schema:
-            avro_schema.parse(avro.schema)
-        if avro.registry:
-            Registry(avro.registry).ask(avro.subject)
+        for form in filter(None, (source.format, source.key_format)):
+            reader_of(form, "reason")
+    for sink in pipeline.sinks:
+        for form in filter(None, (sink.format, sink.key_format)):
+            check_sink(form)
 
 
 def is_available_now(trigger: str) -> bool:

@@ -1,19 +1,22 @@
 """The Delta sink: a table that takes each batch once and loses no column in silence.
 
-Spark's tasks write the files and the driver commits them. Only for tables with rules, such as
-constraints, the driver collects a batch and writes it.
+Spark's tasks write the files and the driver commits them. The driver collects a batch and writes
+it itself only if deltalake must do more than add and remove files: see `takes_files`.
 
 Invariants:
     * The commit that adds a batch names the query and the batch, so that a repeated one is skipped.
     * A value is stored as it is, stored in a wider type, or reported: never rounded or cut.
     * A column is left out only with `schema_changes = "ignore"`, and is counted then.
+    * Files are committed only if their rows obey the rules that the table has at that time.
+
+Not here: rules (`table_rules`), rows that do not fit (`table_fit`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 from sparkraft.pipeline.conflicts import commit_with_retries
@@ -34,14 +37,26 @@ from sparkraft.pipeline.table_merge import (
     sorted_rows,
 )
 from sparkraft.pipeline.table_rewrite import DataFile
+from sparkraft.pipeline.table_rules import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from sparkraft.pipeline.table_files import Bounds, TableFile, Written
     from sparkraft.pipeline.table_merge import Merge
+    from sparkraft.pipeline.table_rules import TableRules
+
+
+T = TypeVar("T")
+
+_NEVER_COMMITTED: Final = {
+    "Unsupported table features": "drop them from the table, or write to another table",
+    "table is append-only": "leave out keys, or set its property delta.appendOnly to false",
+}
+"""Texts of deltalake's errors, and remedies."""
 
 
 class DeltaSink:
@@ -72,6 +87,8 @@ class DeltaSink:
         self.order_by = order_by
         self.schema_changes = schema_changes
         self.partition_by = tuple(partition_by)
+        self._rules: TableRules | None = None
+        """Rules that the rows of the batch's files obey; None for those of a new table."""
 
     def has(self, query_id: str, batch_id: int) -> bool:
         """Whether the table contains the batch."""
@@ -90,15 +107,43 @@ class DeltaSink:
 
     # ---- files that tasks write
 
-    @property
-    def takes_files(self) -> bool:
-        """Whether tasks may write files: no library checks rules of the table on these."""
+    def takes_files(self, columns: Collection[str]) -> bool:
+        """Whether tasks may write the files of a batch with these columns.
+
+        deltalake writes columns with other names in files. With keys, it also writes a change data
+        feed and removes files with deletion vectors; its list of actions allows neither. And if
+        replaced rows keep values, only their merged rows can be checked by the table's rules.
+        """
         table = self._table()
         if table is None:
             return True
-        if _has_rules(table) or not _has_plain_partitions(table):
+        if _has_renamed_columns(table) or not _has_plain_partitions(table):
             return False
-        return not (self.keys and _needs_library(table))
+        if not self.keys:
+            return True
+        checked = not rules_of(table).rules or not self._keeps_values(table, columns)
+        return checked and not _has_change_data_feed(table) and not _has_deletion_vectors(table)
+
+    def ruled(self, batch: DataFrame) -> DataFrame:
+        """Add the generated columns that a batch lacks, and mark rows that break a rule.
+
+        Files of the batch can be committed as long as the table has the same rules.
+
+        Raises:
+            SpecError: Spark cannot evaluate a rule.
+        """
+        table = self._table()
+        if table is None:
+            self._rules = None
+            return batch
+        self._rules = rules_of(table)
+        if self.keys and self._keeps_values(table, batch.columns):
+            return batch
+        deletes = bool(self.keys) and (TOMBSTONE, "boolean") in batch.dtypes
+        return self._rules.applied(batch, self._name, deletes=deletes)
+
+    def _keeps_values(self, table: Any, columns: Collection[str]) -> bool:
+        return rules_of(table).lacks(columns)
 
     def file_task(self, schema: pa.Schema, name: str, *, separates: bool) -> FileTask:
         """The work of a batch's tasks.
@@ -152,8 +197,6 @@ class DeltaSink:
         Raises:
             SpecError: another writer has changed the table so that the files do not fit.
         """
-        from deltalake.exceptions import CommitFailedError
-
         task, written = merge.task.files, merge.written
         if not written.keys or (self._table() is None and not written.files):
             return merge.stored
@@ -164,7 +207,7 @@ class DeltaSink:
                 table = self._unchanged(task, columns)
                 self._write_merge(table, merge, query_id, batch_id)
 
-        commit_with_retries(commit_once, CommitFailedError, self.path)
+        self._committed(commit_once)
         merge.delete_keys()
         return merge.stored
 
@@ -194,8 +237,6 @@ class DeltaSink:
         Raises:
             SpecError: another writer has changed the table so that the files do not fit.
         """
-        from deltalake.exceptions import CommitFailedError
-
         if not written.files:
             return Stored(ignored=written.ignored)
 
@@ -207,7 +248,7 @@ class DeltaSink:
                 actions = _added(written.files, int(time.time() * 1000))
                 self._write_actions(table, actions, task, query_id, batch_id)
 
-        commit_with_retries(commit_once, CommitFailedError, self.path)
+        self._committed(commit_once)
         return Stored(sum(each.rows for each in written.files), 0, written.ignored)
 
     def _prepared(self, task: FileTask, schema: pa.Schema) -> pa.Schema:
@@ -236,6 +277,13 @@ class DeltaSink:
             same &= len(present) == len(columns)
         if not same or tuple(table.metadata().partition_columns) != task.partition_by:
             raise SpecError(f"{self._name}: another writer changed the table's columns meanwhile")
+        if rules_of(table).rules != (self._rules.rules if self._rules else ()):
+            raise SpecError(f"{self._name}: another writer changed the table's rules meanwhile")
+        if self.keys and (_has_change_data_feed(table) or _has_deletion_vectors(table)):
+            raise SpecError(
+                f"{self._name}: another writer deleted rows by deletion vectors or began a change "
+                "data feed meanwhile: start the pipeline again"
+            )
         return table
 
     def _write_actions(
@@ -266,11 +314,7 @@ class DeltaSink:
 
         If another writer commits to the same files meanwhile, it is tried again on the result.
         """
-        from deltalake.exceptions import CommitFailedError
-
-        return commit_with_retries(
-            lambda: self._write(rows, query_id, batch_id), CommitFailedError, self.path
-        )
+        return self._committed(lambda: self._write(rows, query_id, batch_id))
 
     def _write(self, rows: pa.Table, query_id: str, batch_id: int) -> Stored:
         from deltalake import CommitProperties, Transaction
@@ -326,6 +370,21 @@ class DeltaSink:
         merger = merger.when_matched_update_all(except_cols=[TOMBSTONE])
         merger.when_not_matched_insert_all(kept, except_cols=[TOMBSTONE]).execute()
         return int(pc.sum(rows.column(TOMBSTONE)).as_py())
+
+    def _committed(self, commit: Callable[[], T]) -> T:
+        """Commit beside other writers; report at once if no attempt can succeed."""
+        from deltalake.exceptions import CommitFailedError
+
+        def attempt() -> T:
+            try:
+                return commit()
+            except CommitFailedError as error:
+                for text, remedy in _NEVER_COMMITTED.items():
+                    if text in str(error):
+                        raise SpecError(f"{self._name}: {error}: {remedy}") from error
+                raise
+
+        return commit_with_retries(attempt, CommitFailedError, self.path)
 
     def _table(self) -> Any:
         from deltalake import DeltaTable
@@ -428,27 +487,20 @@ def _contains(present: pa.Schema, columns: pa.Schema) -> bool:
     )
 
 
-_PLAIN_FEATURES: Final = frozenset({"appendOnly", "timestampNtz", "v2Checkpoint", "invariants"})
+def _has_renamed_columns(table: Any) -> bool:
+    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    return bool(mode != "none")
 
 
-def _needs_library(table: Any) -> bool:
-    """Whether rows of the table are not just those in its files, or changes are kept as well."""
-    if table.metadata().configuration.get("delta.enableChangeDataFeed") == "true":
-        return True
-    protocol = table.protocol()
-    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    return not features <= _PLAIN_FEATURES
+def _has_change_data_feed(table: Any) -> bool:
+    return bool(table.metadata().configuration.get("delta.enableChangeDataFeed") == "true")
 
 
-def _has_rules(table: Any) -> bool:
-    """Whether the table has constraints, generated columns or renamed ones."""
-    configuration = table.metadata().configuration
-    if any(key.startswith("delta.constraints.") for key in configuration):
-        return True
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
-        return True
-    rules = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
-    return any(rule in field.metadata for field in table.schema().fields for rule in rules)
+def _has_deletion_vectors(table: Any) -> bool:
+    """Whether rows of a file are deleted without a new file."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return False
+    return any(batch.num_rows for batch in table.deletion_vectors())
 
 
 def _has_plain_partitions(table: Any) -> bool:
@@ -458,6 +510,7 @@ def _has_plain_partitions(table: Any) -> bool:
 
 
 def _arrow_schema(table: Any) -> pa.Schema:
+    """The table's columns and their types; which of them may be null is a rule (`table_rules`)."""
     import pyarrow as pa
 
-    return pa.schema(table.schema().to_arrow())
+    return nullable(pa.schema(table.schema().to_arrow()))

@@ -3,7 +3,7 @@
     driver   open: fence older drivers, finish the last decided batch, fence what is left over
     tasks    begin a transaction each, write rows and a proof; return it open
     driver   commit: check that all are open, write the decision in a transaction of its own,
-             then end each task's transaction
+             with the source's offsets for lag tools if asked to, then end each task's transaction
     driver   abort: fence the tasks of the batch, also those that still run
 
     PREFIX.driver           the transactional id of the driver
@@ -29,37 +29,54 @@ Invariants:
 
 Readers of committed records see the transactions of a batch one after another.
 
-Not here: Spark (`sink`, `sinks`); the requests (`transactions`).
+Not here: decisions (`decisions`); the requests (`transactions`); Spark (`sink`, `sinks`).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.pipeline.decisions import (
+    Decision,
+    LostTransactionsError,
+    NotDecidedError,
+    QueryBatch,
+    Slot,
+    Ticket,
+    checked_prefix,
+    decisions_topic,
+    driver_id,
+    lost_text,
+)
 from sparkraft.pipeline.fetch import RangeReader
 from sparkraft.pipeline.offsets import Range
 from sparkraft.pipeline.options import Isolation, source_options
 from sparkraft.pipeline.places import EARLIEST, LATEST, OptionError
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.transactions import (
+    NOT_COMMITTED,
     ONGOING,
     Described,
     OpenTransaction,
     ProducerEpoch,
     TransactionCalls,
 )
-from sparkraft.pipeline.wire import by_topic, shared_cluster
+from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.options import ClientOptions, SinkOptions, SourceOptions
+    from sparkraft.pipeline.transactions import GroupOffsets
+    from sparkraft.pipeline.wire import Cluster
+
+log = logging.getLogger(__name__)
 
 _DECISIONS: Final = 0
 _PROOFS: Final = 1
@@ -78,87 +95,6 @@ _ROUND_SECONDS: Final = 0.1
 """Bounds on waiting until no transaction is open."""
 
 
-class NotDecidedError(RuntimeError):
-    """A batch cannot be committed: nothing of it will be visible; run it again."""
-
-
-class LostTransactionsError(RuntimeError):
-    """Transactions of a decided batch were aborted, so a part of the batch is missing."""
-
-
-class QueryBatch(NamedTuple):
-    """A batch of a query; a repeated batch has the same name."""
-
-    query: str
-    number: int
-
-
-class Slot(NamedTuple):
-    """A task's transaction, open and complete."""
-
-    slot: int
-    transactional_id: str
-    producer: ProducerEpoch
-    partitions: tuple[TopicPartition, ...]
-    records: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Its form in a decision."""
-        return {
-            "slot": self.slot,
-            "id": self.transactional_id,
-            "producer": list(self.producer),
-            "partitions": dict(by_topic(self.partitions)),
-            "records": self.records,
-        }
-
-    @classmethod
-    def from_json(cls, read: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        grouped = read["partitions"].items()
-        return cls(
-            slot=read["slot"],
-            transactional_id=read["id"],
-            producer=ProducerEpoch(*read["producer"]),
-            partitions=tuple((topic, number) for topic, numbers in grouped for number in numbers),
-            records=read["records"],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
-    """The part of a driver's state that the tasks of a batch need.
-
-    Args:
-        driver: its epoch; a newer driver has another one.
-        proofs_from: the end of the partition of proofs before the batch.
-        last: the newest batch that is decided, and so in the topics.
-    """
-
-    prefix: str
-    driver: ProducerEpoch
-    proofs_from: int
-    last: QueryBatch | None
-
-    def has(self, batch: QueryBatch) -> bool:
-        """Whether the batch is in the topics already.
-
-        Raises:
-            NotDecidedError: a later one is. Spark repeats only the last batch of a checkpoint, so
-                this checkpoint is an old copy, and its batches may have other records.
-        """
-        last = self.last
-        if last is None or last.query != batch.query or last.number < batch.number:
-            return False
-        if last.number > batch.number:
-            raise NotDecidedError(
-                f"batch {batch.number} of query {batch.query} is not written: batch {last.number} "
-                f"is in the topics already, so the checkpoint is older than the topics of "
-                f"{self.prefix}; restore the newest checkpoint, or start with a new one"
-            )
-        return True
-
-
 class Recovery(NamedTuple):
     """The result of finishing what a driver has left.
 
@@ -173,42 +109,6 @@ class Recovery(NamedTuple):
     aborted: list[str]
 
 
-class _Decision(NamedTuple):
-    batch: QueryBatch
-    proofs_from: int
-    slots: tuple[Slot, ...]
-
-    def encode(self) -> bytes:
-        return json.dumps(
-            {
-                "query": self.batch.query,
-                "batch": self.batch.number,
-                "proofs_from": self.proofs_from,
-                "slots": [each.to_json() for each in self.slots],
-            }
-        ).encode()
-
-    @classmethod
-    def decode(cls, value: bytes) -> Self:
-        read = json.loads(value)
-        slots = tuple(map(Slot.from_json, read["slots"]))
-        return cls(QueryBatch(read["query"], read["batch"]), read["proofs_from"], slots)
-
-
-_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
-"""Legal in the name of a topic; `re.escape` makes a pattern of it that RE2 understands."""
-
-
-def checked_prefix(prefix: str) -> str:
-    """Return a legal prefix; `OptionError` otherwise."""
-    if not _PREFIX.fullmatch(prefix):
-        raise OptionError(
-            "transactionalIdPrefix must be 1 to 200 letters, digits, '.', '_' and '-', "
-            f"not {prefix!r}"
-        )
-    return prefix
-
-
 _RETRIES_MIN: Final = 600
 """With the default pause, a minute: a new leader of a partition may need seconds."""
 
@@ -216,15 +116,6 @@ _RETRIES_MIN: Final = 600
 def patient(client: ClientOptions) -> ClientOptions:
     """Client options for drivers and tasks: a failed request costs the whole batch."""
     return replace(client, retries_max=max(client.retries_max, _RETRIES_MIN))
-
-
-def decisions_topic(prefix: str) -> str:
-    """The topic of decisions and proofs."""
-    return f"{prefix}.decisions"
-
-
-def _driver_id(prefix: str) -> str:
-    return f"{prefix}.driver"
 
 
 class SlotWriter:
@@ -280,7 +171,7 @@ class SlotWriter:
         return producer
 
     def _require_driver(self) -> None:
-        driver = _driver_id(self._ticket.prefix)
+        driver = driver_id(self._ticket.prefix)
         found = self._calls.describe(driver)
         if found is None or found.producer != self._ticket.driver:
             raise KafkaError(
@@ -297,7 +188,7 @@ class Committer:
         self._cluster = calls.cluster
         self._prefix = checked_prefix(prefix)
         self._topic = decisions_topic(prefix)
-        self._driver = _driver_id(prefix)
+        self._driver = driver_id(prefix)
         self._finished: Ticket | None = None
         """The ticket of the last batch, if this object has committed it completely."""
 
@@ -322,13 +213,38 @@ class Committer:
         self._create_topic()
         return self._ticket(driver, self._settle().last)
 
-    def commit(self, ticket: Ticket, batch: QueryBatch, slots: Sequence[Slot]) -> None:
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster of the topics."""
+        return self._cluster
+
+    def commit(
+        self,
+        ticket: Ticket,
+        batch: QueryBatch,
+        slots: Sequence[Slot],
+        shown: GroupOffsets | None = None,
+    ) -> bool:
         """Decide the batch and end its transactions; transactions of other attempts are aborted.
+
+        With `shown`, a batch without rows is decided, too.
+
+        Args:
+            ticket: the one with which its tasks have written.
+            batch: the batch.
+            slots: the transactions of the attempts that count.
+            shown: the source's offsets after the batch. They are visible to lag tools if and only
+                if the batch is decided.
+
+        Returns:
+            whether the decision has `shown`; False if the brokers refuse it, which is logged.
 
         Raises:
             NotDecidedError: nothing of the batch is visible.
             LostTransactionsError: a part of the batch is missing.
         """
+        # A driver that was thought dead must not abort the transactions of the newer one's tasks.
+        self._require_driver(ticket)
         self._fence_open({each.transactional_id for each in slots})
         for each in slots:
             if self._calls.describe(each.transactional_id) != Described(each.producer, ONGOING):
@@ -337,12 +253,14 @@ class Committer:
                     f"{each.transactional_id} has ended; it timed out "
                     f"(kafka.transaction.timeout.ms), or another task has taken its id"
                 )
-        if slots:
-            decision = _Decision(batch, ticket.proofs_from, tuple(slots))
-            self._decide(ticket.driver, decision)
+        is_shown = False
+        if slots or shown:
+            decision = Decision(batch, ticket.proofs_from, tuple(slots))
+            is_shown = self._decide(ticket.driver, decision, shown)
             self._end_slots(decision, decision.slots)
             ticket = replace(ticket, last=batch)
         self._finished = ticket
+        return is_shown
 
     def abort(self, ticket: Ticket) -> None:
         """Abort the transactions of a batch that is not decided, also of tasks that still run.
@@ -370,7 +288,7 @@ class Committer:
         """Let Spark write a batch again that was decided and then lost a part.
 
         Return the ids of the transactions that are visible already: their records will be visible
-        twice.
+        twice. Offsets that were shown with the batch stay until it is decided again.
 
         Raises:
             OptionError: the batch is not the last decided one, or is complete.
@@ -388,15 +306,18 @@ class Committer:
         else:
             raise OptionError(f"batch {number} of {self._prefix} is complete")
         before = last.batch._replace(number=number - 1)
-        self._decide(driver, _Decision(before, last.proofs_from, ()))
+        self._decide(driver, Decision(before, last.proofs_from, ()))
         return [each.transactional_id for each in last.slots if each in proven]
 
     def _continued(self, finished: Ticket) -> Ticket:
         """The ticket of the next batch of this driver, which has nothing to finish or abort."""
-        found = self._calls.describe(self._driver)
-        if found is None or found.producer != finished.driver:
-            raise NotDecidedError(f"a newer driver has taken transactional id {self._driver}")
+        self._require_driver(finished)
         return self._ticket(self._calls.init(self._driver), finished.last)
+
+    def _require_driver(self, ticket: Ticket) -> None:
+        found = self._calls.describe(self._driver)
+        if found is None or found.producer != ticket.driver:
+            raise NotDecidedError(f"a newer driver has taken transactional id {self._driver}")
 
     def _ticket(self, driver: ProducerEpoch, last: QueryBatch | None) -> Ticket:
         end = self._end(_PROOFS, committed_only=False)
@@ -404,7 +325,10 @@ class Committer:
 
     # decisions
 
-    def _decide(self, driver: ProducerEpoch, decision: _Decision) -> None:
+    def _decide(
+        self, driver: ProducerEpoch, decision: Decision, shown: GroupOffsets | None = None
+    ) -> bool:
+        """Write a decision; whether it has `shown`."""
         transaction = OpenTransaction(self._calls, self._driver, lambda: driver)
         producer = Producer(self._cluster, transaction=transaction)
         producer.send(
@@ -415,20 +339,42 @@ class Committer:
             timestamp_ms=_now_ms(),
         )
         producer.flush()
+        is_shown = shown is not None and self._show(driver, decision.batch, shown)
         if not self._calls.end(self._driver, driver, committed=True):
-            raise NotDecidedError(
-                f"batch {decision.batch.number} is not committed by this driver: a newer one has "
-                f"taken transactional id {self._driver}"
-            )
+            raise self._fenced(decision.batch)
+        return is_shown
 
-    def _last_decision(self) -> _Decision | None:
+    def _show(self, driver: ProducerEpoch, batch: QueryBatch, shown: GroupOffsets) -> bool:
+        """Add offsets to the decision; they are not worth a batch, so others decide without."""
+        try:
+            self._calls.commit_offsets(self._driver, driver, shown)
+        except KafkaError as error:
+            if error.code in NOT_COMMITTED:
+                raise self._fenced(batch) from error
+            log.warning(
+                "The decision of batch %d does not have the offsets of group %s: %s. The principal "
+                "of the sink needs READ on the group and on the topics that the query reads",
+                batch.number,
+                shown.group,
+                error,
+            )
+            return False
+        return True
+
+    def _fenced(self, batch: QueryBatch) -> NotDecidedError:
+        return NotDecidedError(
+            f"batch {batch.number} is not committed by this driver: a newer one has taken "
+            f"transactional id {self._driver}"
+        )
+
+    def _last_decision(self) -> Decision | None:
         end = self._end(_DECISIONS, committed_only=True)
         start = self._cluster.list_offsets({(self._topic, _DECISIONS): EARLIEST})
         first = start[self._topic, _DECISIONS]
         for begin in (max(first, end - _TAIL_OFFSETS), first):
             found = list(self._read(_DECISIONS, begin, end))
             if found:
-                return _Decision.decode(found[-1])
+                return Decision.decode(found[-1])
         return None
 
     def _settle(self) -> Recovery:
@@ -436,14 +382,14 @@ class Committer:
         committed = self._finish(last) if last else []
         return Recovery(last.batch if last else None, committed, self._fence_all())
 
-    def _finish(self, decision: _Decision) -> list[str]:
+    def _finish(self, decision: Decision) -> list[str]:
         """Commit the transactions of a decided batch; return those that were not committed yet."""
         proven = self._proven(decision)
         left = [each for each in decision.slots if each not in proven]
         self._end_slots(decision, left)
         return [each.transactional_id for each in left]
 
-    def _end_slots(self, decision: _Decision, slots: Sequence[Slot]) -> None:
+    def _end_slots(self, decision: Decision, slots: Sequence[Slot]) -> None:
         lost = [
             each
             for each in slots
@@ -457,9 +403,9 @@ class Committer:
         proven = self._proven(decision)
         lost = [each for each in lost if each not in proven]
         if lost:
-            raise LostTransactionsError(_lost_text(self._prefix, decision, lost))
+            raise LostTransactionsError(lost_text(self._prefix, decision, lost))
 
-    def _proven(self, decision: _Decision) -> set[Slot]:
+    def _proven(self, decision: Decision) -> set[Slot]:
         """The slots of a decision whose transactions are committed, as far as readers see."""
         end = self._end(_PROOFS, committed_only=True)
         found = {
@@ -550,20 +496,6 @@ class Committer:
         }
         read = source_options(options, streaming=False)
         return replace(read, client=replace(client, isolation=Isolation.READ_COMMITTED))
-
-
-def _lost_text(prefix: str, decision: _Decision, lost: Sequence[Slot]) -> str:
-    ids = ", ".join(each.transactional_id for each in lost)
-    partitions = sorted({each for slot in lost for each in slot.partitions})
-    names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
-    return (
-        f"batch {decision.batch.number} of query {decision.batch.query} was decided, but the "
-        f"transactions of {ids} were aborted before they could be committed, by "
-        f"kafka.transaction.timeout.ms or by another program; their records in {names} are "
-        "missing. To write the whole batch again, although its other records are visible, stop the "
-        f"query and run: sparkraft pipeline recover --transactional-id-prefix {prefix} "
-        f"--replay {decision.batch.number}"
-    )
 
 
 def _now_ms() -> int:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkraft.pipeline.iceberg_replace import Manifests
     from sparkraft.pipeline.table_files import Bounds, TableFile, Written
     from sparkraft.pipeline.table_merge import Merge
 
@@ -70,9 +71,6 @@ class IcebergSink:
         partition_by: columns, or transforms such as `day(at)`, by which the first batch partitions
             the table (see `table_transforms`).
     """
-
-    takes_files: Final = True
-    """Iceberg's tables have no rules about values."""
 
     def __init__(  # noqa: PLR0913 (the fields of the sink)
         self,
@@ -151,7 +149,7 @@ class IcebergSink:
         def commit_once() -> None:
             table = self._unchanged(task, schema)
             if _last_batch(table, query_id) < batch_id:
-                self._write(table, batch, written.files, ())
+                self._write(table, batch, written.files)
 
         if written.files:
             commit_with_retries(commit_once, retried_errors(), self.name)
@@ -165,17 +163,20 @@ class IcebergSink:
         Raises:
             SpecError: the table has files that cannot be searched.
         """
+        from sparkraft.pipeline.iceberg_replace import Manifests
+
         task = merge.task.files
         batch = _Batch(task, merge.schema, query_id, batch_id)
+        manifests = Manifests()
 
         def commit_once() -> None:
             table = self._unchanged(task, merge.schema)
             if _last_batch(table, query_id) >= batch_id:
                 return
-            present = data_files(table, self.name, task.folder)
+            present = data_files(table, self.name, task.folder, manifests)
             change = merge.onto([each for each, _ in present.values()])
             removed = [present[each.path][1] for each in change.removed]
-            self._write(table, batch, change.added, removed)
+            self._write(table, batch, change.added, removed, manifests)
 
         if merge.written.keys:
             commit_with_retries(commit_once, retried_errors(), self.name)
@@ -195,12 +196,17 @@ class IcebergSink:
         return table
 
     def _write(
-        self, table: Any, batch: _Batch, added: Sequence[TableFile], removed: Sequence[Any]
+        self,
+        table: Any,
+        batch: _Batch,
+        added: Sequence[TableFile],
+        removed: Sequence[Any] = (),
+        manifests: Manifests | None = None,
     ) -> None:
         task, schema, query_id, number = batch
         columns = task.fit.fitted(self._without_marks(schema.empty_table()))[0].schema
         present = _arrow_schema(table)
-        transaction = without_retries(table).transaction()
+        transaction = transaction_of(table)
         if any(name not in present.names for name in columns.names) or self._adds(columns, present):
             with transaction.update_schema() as update:
                 update.union_by_name(nullable(columns))
@@ -210,6 +216,7 @@ class IcebergSink:
             added,
             removed,
             {"sparkraft.query": query_id, "sparkraft.batch": str(number)},
+            manifests,
         )
         transaction.set_properties({f"{_BATCH}{query_id}": str(number)})
         transaction.commit_transaction()
@@ -325,11 +332,13 @@ def retried_errors() -> tuple[type[Exception], ...]:
     return (*found, OperationalError)
 
 
-def without_retries(table: Any) -> Any:
-    """The table, whose commits fail if another snapshot is first; nothing is stored."""
+def transaction_of(table: Any) -> Any:
+    """A transaction that fails if another snapshot is first; its settings are not stored."""
+    from sparkraft.pipeline.iceberg_replace import QuickTransaction
+
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
-    return table
+    return QuickTransaction(table)
 
 
 def write_snapshot(
@@ -338,6 +347,7 @@ def write_snapshot(
     added: Sequence[TableFile],
     removed: Sequence[Any],
     properties: dict[str, str],
+    manifests: Manifests | None = None,
 ) -> None:
     """Add and remove files in a snapshot of a transaction.
 
@@ -347,13 +357,20 @@ def write_snapshot(
         added: files that tasks wrote, without Iceberg's field ids.
         removed: pyiceberg's files.
         properties: of the snapshot.
+        manifests: those that earlier attempts have read, if files are removed.
     """
+    from sparkraft.pipeline.iceberg_replace import Manifests, ReplaceFiles
+
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({"schema.name-mapping.default": mapping})
     update = transaction.update_snapshot(snapshot_properties=properties)
-    with update.overwrite() if removed else update.fast_append() as snapshot:
+    with (
+        ReplaceFiles(transaction, properties, manifests or Manifests())
+        if removed
+        else update.fast_append()
+    ) as snapshot:
         for each in added:
             snapshot.append_data_file(
                 _data_file(
@@ -477,13 +494,16 @@ def _partition(schema: Any, spec: Any, file: Any) -> dict[str, str | None]:
     return found
 
 
-def data_files(table: Any, name: str, folder: str) -> dict[str, tuple[DataFile, Any]]:
+def data_files(
+    table: Any, name: str, folder: str, manifests: Manifests
+) -> dict[str, tuple[DataFile, Any]]:
     """The files of a table by path, and pyiceberg's files.
 
     Args:
         table: pyiceberg's.
         name: of the sink, for errors.
         folder: of the paths, if a file is below it.
+        manifests: those that earlier attempts have read.
 
     Raises:
         SpecError: rows cannot be found by their names in the files alone.
@@ -491,17 +511,22 @@ def data_files(table: Any, name: str, folder: str) -> dict[str, tuple[DataFile, 
     _check_names(table, name)
     schema = table.schema()
     found = {}
-    for task in table.scan().plan_files():
-        file = task.file
-        if task.delete_files:
-            raise SpecError(
-                f"{name}: the table has delete files, which another writer must compact first"
-            )
+    live = manifests.live(table)
+    for file in _without_deletes(table, name) if live is None else live.values():
         path = file.file_path.removeprefix(f"{folder}/")
         parts = _partition(schema, table.specs()[file.spec_id], file)
         data = DataFile(path, file.file_size_in_bytes, parts, _bounds(schema, file))
         found[path] = data, file
     return found
+
+
+def _without_deletes(table: Any, name: str) -> Iterator[Any]:
+    for task in table.scan().plan_files():
+        if task.delete_files:
+            raise SpecError(
+                f"{name}: the table has delete files, which another writer must compact first"
+            )
+        yield task.file
 
 
 def _bounds(schema: Any, file: Any) -> Bounds:

@@ -23,7 +23,7 @@ from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.iceberg import (
     data_files,
     retried_errors,
-    without_retries,
+    transaction_of,
     write_snapshot,
 )
 from sparkraft.pipeline.spec import SpecError
@@ -92,12 +92,15 @@ def _count(table: Any) -> int:
 
 
 def _compact(sink: IcebergSink, target_bytes: int) -> None:
+    from sparkraft.pipeline.iceberg_replace import Manifests
+
     known: list[_Joined] = []
+    manifests = Manifests()
 
     def compact() -> None:
         table = sink.loaded()
         folder = f"{table.location()}/data"
-        present = data_files(table, sink.name, folder)
+        present = data_files(table, sink.name, folder, manifests)
         joined = [each for each in known if present.keys() >= set(each.paths)]
         if not joined:
             groups = _groups((file for file, _ in present.values()), target_bytes)
@@ -105,10 +108,11 @@ def _compact(sink: IcebergSink, target_bytes: int) -> None:
             known[:] = joined
         if not joined:
             return
-        transaction = without_retries(table).transaction()
+        transaction = transaction_of(table)
         added = [file for each in joined for file in each.files]
         removed = [present[path][1] for each in joined for path in each.paths]
-        write_snapshot(transaction, folder, added, removed, {"sparkraft.compacted": "true"})
+        properties = {"sparkraft.compacted": "true"}
+        write_snapshot(transaction, folder, added, removed, properties, manifests)
         transaction.commit_transaction()
 
     commit_with_retries(compact, retried_errors(), sink.name, _ATTEMPTS_MAX, _PAUSE_S_MAX)

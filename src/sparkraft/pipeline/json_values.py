@@ -1,4 +1,4 @@
-"""JSON and Avro values as columns: values that fit the schema, tombstones, and damaged values.
+"""Values as columns: those that fit their schema, tombstones, and damaged ones.
 
 Spark's own `from_json` returns nulls for a value that it cannot read, ignores everything after the
 first object, and uses the first object of an array. A record is damaged here if its value is not
@@ -8,7 +8,8 @@ With `envelope = "debezium"`, a value is a change event, with or without Connect
 The row is its `after`, or `before` if `op` is `d`. Then `tombstone` is true, and for a null value,
 whose row is the record's key. An event with another `op`, or without its row, is damaged.
 
-Avro values are decoded by `registered_values`, which also finds the damaged ones.
+Values and keys that have a schema (Avro, Protobuf, JSON Schema) are decoded by `registered_values`,
+which also finds the damaged ones. A record with a damaged key is damaged.
 
 With `framing = "confluent"`, a value begins with a zero byte and the four bytes of a schema's id,
 as Confluent's JSON Schema serializers write it. The registry is not asked: the file has the
@@ -44,12 +45,13 @@ DAMAGED: Final = "damaged"
 LETTERS: Final = "letters"
 
 COMPLAINT: Final = re.compile(
-    r"\[source\.(?:json|avro)\]: the value of .+? leaves such records out"
+    r"\[source\.[a-z_.]+\]: the (?:value|key) of .+? leaves such records out"
 )
 """The sentence about a damaged record, within the text of Spark's exception."""
 
 _OBSERVED: Final = "sparkraft.json."
 _PARSED: Final = "__sparkraft_parsed"
+_PARSED_KEY: Final = "__sparkraft_parsed_key"
 _KEY: Final = "__sparkraft_key"
 _VALUE: Final = "__sparkraft_value"
 _CORRUPT: Final = "_corrupt_record"
@@ -60,7 +62,7 @@ _FRAME: Final = "frame"
 _FRAME_BYTES: Final = 5
 _NOT_FRAMED: Final = "the value does not begin with the id of a schema"
 _REASON: Final = "reason"
-"""Of a damaged Avro value; that of others is found later."""
+"""Of a damaged value or key with a schema; that of others is found later."""
 
 _UPSERTS: Final = ("c", "r", "u")
 """Debezium's operations create, read (of a snapshot) and update."""
@@ -78,19 +80,21 @@ def damaged_in(observed_metrics: Mapping[str, Mapping[str, Any] | None]) -> int:
 
 
 def decoded(records: DataFrame, source: Source) -> DataFrame:
-    """Replace `value` by a struct and `key` by text, and add the column `tombstone`.
+    """Replace `value` and `key` by columns of their formats, and add the column `tombstone`.
+
+    A key without a format is text; a value without one stays bytes.
 
     Args:
         records: in the source's columns.
-        source: with a schema. `on_error`: `stop` fails the query at a damaged record and
-            names its offset; `drop` leaves damaged records out and counts them; `dead_letter`
-            also collects them in the metrics.
+        source: with a format of values or keys. `on_error`: `stop` fails the query at a damaged
+            record and names its offset; `drop` leaves damaged records out and counts them;
+            `dead_letter` also collects them in the metrics.
     """
     from pyspark.sql import functions as f
 
     keeps = source.on_error == "dead_letter"
     parsed = _parsed(records, source, keeps_record=keeps)
-    damaged = _is_damaged()
+    damaged = _is_damaged(source)
     counted = f.lit(1)
     if source.on_error == "stop":
         counted = f.raise_error(_complaint(source))
@@ -104,15 +108,16 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     if source.on_error != "stop":
         kept = kept.where(~damaged)
     others = [name for name in records.columns if name not in {"key", "value"}]
-    value = f.col(f"{_PARSED}.v").alias("value")
+    value = f.col(f"{_PARSED}.v").alias("value") if source.has_values else f.col("value")
+    key = f.col(f"{_PARSED_KEY}.v").alias("key") if source.key_format else f.col("key")
     deleted = f.col(f"{_PARSED}.{_DELETES}") if source.is_envelope else f.col(TOMBSTONE)
-    return kept.select("key", value, *others, deleted.alias(TOMBSTONE))
+    return kept.select(key, value, *others, deleted.alias(TOMBSTONE))
 
 
 def damaged_records(records: DataFrame, source: Source) -> list[DeadLetter]:
     """The damaged records of a batch query, which has no metrics to collect them."""
     parsed = _parsed(records, source, keeps_record=True)
-    rows = parsed.where(_is_damaged()).select(_letter(source).alias("letter")).collect()
+    rows = parsed.where(_is_damaged(source)).select(_letter(source).alias("letter")).collect()
     letters = sorted((row.letter for row in rows), key=lambda each: (each[0], each[1], each[2]))
     return [
         _as_letter(each.asDict(), _plain_bytes(each.key), _plain_bytes(each.value))
@@ -193,20 +198,31 @@ def _parsed(records: DataFrame, source: Source, *, keeps_record: bool) -> DataFr
     key = f.col("key")
     others = [name for name in records.columns if name not in {"key", "value"}]
     record = [key.alias(_KEY), f.col("value").alias(_VALUE)] if keeps_record else []
-    if source.avro:
-        parsed = decoded_column(f.col("value"), reader_of(source, _CORRUPT))
-    else:
-        row = value_type(source.json_schema or "")
-        bytes_ = _unframed() if source.is_framed else f.col("value")
-        parsed = _row_of_event(row) if source.is_envelope else _parsed_value(bytes_, row)
+    parsed = [
+        decoded_column(key, reader_of(source.key_format, _CORRUPT)).alias(_PARSED_KEY)
+        if source.key_format
+        else key.cast("string").alias("key"),
+        _parsed_column(source).alias(_PARSED) if source.has_values else f.col("value"),
+    ]
     return records.select(
-        key.cast("string").alias("key"),
         *others,
         *record,
         # The row of a tombstone in an envelope can be damaged.
         (f.lit(False) if source.is_envelope else f.col("value").isNull()).alias(TOMBSTONE),  # noqa: FBT003
-        parsed.alias(_PARSED),
+        *parsed,
     )
+
+
+def _parsed_column(source: Source) -> Column:
+    """The parsed value `v`, and the reason if it is damaged."""
+    from pyspark.sql import functions as f
+
+    if source.format:
+        return decoded_column(f.col("value"), reader_of(source.format, _CORRUPT))
+    row = value_type(source.json_schema or "")
+    if source.is_envelope:
+        return _row_of_event(row)
+    return _parsed_value(_unframed() if source.is_framed else f.col("value"), row)
 
 
 def _row_of_event(row: StructType) -> Column:
@@ -263,11 +279,33 @@ def _parsed_value(value: Column, kind: StructType) -> Column:
     return f.from_json(text, whole, options)
 
 
-def _is_damaged() -> Column:
+def _is_damaged(source: Source) -> Column:
     from pyspark.sql import functions as f
 
-    unreadable = f.col(f"{_PARSED}.v").isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
-    return ~f.col(TOMBSTONE) & unreadable
+    damaged = f.lit(False)  # noqa: FBT003
+    if source.has_values:
+        unreadable = f.col(f"{_PARSED}.v").isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+        damaged = ~f.col(TOMBSTONE) & unreadable
+    if source.key_format:
+        damaged |= f.col(f"{_PARSED_KEY}.{_CORRUPT}").isNotNull()
+    return damaged
+
+
+def _reason(source: Source, of_key: str = "") -> Column | None:
+    """The reason of a damaged key or value that has a schema; None for a source without any.
+
+    Args:
+        source: of the record.
+        of_key: before the reason of a key.
+    """
+    from pyspark.sql import functions as f
+
+    reasons = []
+    if source.key_format:
+        reasons.append(f.concat(f.lit(of_key), f.col(f"{_PARSED_KEY}.{_CORRUPT}")))
+    if source.format:
+        reasons.append(f.col(f"{_PARSED}.{_CORRUPT}"))
+    return f.coalesce(*reasons) if reasons else None
 
 
 def _letter(source: Source) -> Column:
@@ -276,26 +314,32 @@ def _letter(source: Source) -> Column:
     timestamp = f.unix_millis("timestamp").alias("timestamp")
     record = f.col(_KEY).alias("key"), f.col(_VALUE).alias("value")
     more = []
-    if source.avro:
-        more = [f.col(f"{_PARSED}.{_CORRUPT}").alias(_REASON)]
-    elif source.is_framed:
-        more = [f.lit(_FRAME_BYTES).alias(_FRAME)]
+    reason = _reason(source, of_key="the key: ")
+    if reason is not None:
+        more.append(reason.alias(_REASON))
+    if source.is_framed:
+        more.append(f.lit(_FRAME_BYTES).alias(_FRAME))
     return f.struct("topic", "partition", "offset", timestamp, *record, *more)
 
 
 def _complaint(source: Source) -> Column:
     from pyspark.sql import functions as f
 
-    name = "avro" if source.avro else "json"
-    reason = [f.lit(": "), f.col(f"{_PARSED}.{_CORRUPT}")] if source.avro else []
+    place = source.format.place if source.format else "[source.json]"
+    what = f.lit(f"{place}: the value of ")
+    if source.key_format:
+        is_key = f.col(f"{_PARSED_KEY}.{_CORRUPT}").isNotNull()
+        what = f.when(is_key, f.lit(f"{source.key_format.place}: the key of ")).otherwise(what)
+    reason = _reason(source)
+    why = [] if reason is None else [f.coalesce(f.concat(f.lit(": "), reason), f.lit(""))]
     return f.concat(
-        f.lit(f"[source.{name}]: the value of "),
+        what,
         f.col("topic"),
         f.lit("-"),
         f.col("partition").cast("string"),
         f.lit(" at offset "),
         f.col("offset").cast("string"),
         f.lit(" does not fit the schema"),
-        *reason,
+        *why,
         f.lit('; on_error = "drop" leaves such records out'),
     )

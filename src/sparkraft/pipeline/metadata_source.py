@@ -29,6 +29,7 @@ from sparkraft.pipeline.metadata_rows import table_rows, table_schema
 from sparkraft.pipeline.options import MetadataTable
 from sparkraft.pipeline.partition_history import committed_end, connected, read_history
 from sparkraft.pipeline.places import LATEST
+from sparkraft.pipeline.worker_python import PickledElsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +104,7 @@ def _check_loss(options: MetadataOptions, start: int, first: int) -> None:
     log.warning("%s", lost)
 
 
-class MetadataBatchReader(DataSourceReader):
+class MetadataBatchReader(PickledElsewhere, DataSourceReader):
     """Reads a table between two offsets of the metadata log."""
 
     def __init__(self, options: MetadataOptions) -> None:
@@ -122,7 +123,7 @@ class MetadataBatchReader(DataSourceReader):
         return _read(self.options, partition)
 
 
-class MetadataStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MetadataStreamReader(PickledElsewhere, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a table. An idle log has two records per second, so choose a trigger interval."""
 
     def __init__(self, options: MetadataOptions) -> None:

@@ -8,6 +8,7 @@ Invariants:
     * `deal` depends on its arguments alone: planning a batch again gives the same tasks.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,25 @@ def from_json(shaped: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
         for topic, partitions in shaped.items()
         for partition, offset in partitions.items()
     }
+
+
+def lowest(values: Iterable[Any]) -> dict[TopicPartition, int]:
+    """The offsets of sources; a partition that several read counts once, at the lowest offset.
+
+    Args:
+        values: of each source, JSON as text or read; other sources have other forms.
+    """
+    found: dict[TopicPartition, int] = {}
+    for value in values:
+        for each, offset in _offsets(value).items():
+            found[each] = min(offset, found.get(each, offset))
+    return found
+
+
+def _offsets(value: Any) -> dict[TopicPartition, int]:
+    shaped = json.loads(value) if isinstance(value, str) else value
+    is_ours = isinstance(shaped, dict) and all(isinstance(each, dict) for each in shaped.values())
+    return from_json(shaped) if is_ours else {}
 
 
 # where to start and end

@@ -91,6 +91,7 @@ class SourceOptions:
     no_data_timeout_ms: int
     align_timestamps: bool
     publish_group_id: str | None
+    push_down_filters: bool
 
 
 class MetadataTable(Enum):
@@ -128,6 +129,8 @@ class SinkOptions:
     topic: str | None
     transactional_id_prefix: str | None
     transaction_timeout_ms: int
+    publish_group_id: str | None
+    checkpoint: str | None
 
 
 _SOURCE_NAMES: Final = (
@@ -157,12 +160,14 @@ _SOURCE_NAMES: Final = (
     "alignTimestamps",
     "publishGroupId",
     "columns",
+    "pushDownFilters",
 )
 _SINK_NAMES: Final = (
     "topic",
     "includeHeaders",
     "transactionalIdPrefix",
     "kafka.transaction.timeout.ms",
+    "publishGroupId",
 )
 
 _METADATA_NAMES: Final = (
@@ -269,6 +274,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         no_data_timeout_ms=given.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
         align_timestamps=given.flag("alignTimestamps", default=False),
         publish_group_id=given.text("publishGroupId"),
+        push_down_filters=given.flag("pushDownFilters", default=False),
     )
     _check_together(given, read, streaming=streaming)
     return read
@@ -342,6 +348,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         topic=given.text("topic"),
         transactional_id_prefix=given.text("transactionalIdPrefix"),
         transaction_timeout_ms=given.positive("kafka.transaction.timeout.ms") or 900_000,
+        publish_group_id=given.text("publishGroupId"),
+        checkpoint=given.text("checkpointLocation"),
     )
 
 
@@ -560,6 +568,8 @@ def _check_together(given: _Given, read: SourceOptions, *, streaming: bool) -> N
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if given.text(name):
                 raise OptionError(f"{name} means nothing in a streaming query, which has no end")
+        if read.push_down_filters:
+            raise OptionError("pushDownFilters is for batch reads: Spark filters a streaming query")
         return
     if _mentions(read.starting, LATEST):
         raise OptionError("startingOffsets can't be latest in a batch query: it would read nothing")

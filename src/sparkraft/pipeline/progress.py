@@ -71,8 +71,16 @@ class Progress:
 
 
 def newest(query: StreamingQuery) -> str | None:
-    """The time of the newest progress, without its other contents, which may be large."""
-    progress = query._jsq.lastProgress()  # noqa: SLF001
+    """The time of the newest progress.
+
+    Progress with dead letters is large. So Java is asked for its time alone. A query in a Spark
+    Connect server has no Java object, and its progress no dead letters.
+    """
+    in_java = getattr(query, "_jsq", None)
+    if in_java is None:
+        last = query.lastProgress
+        return None if last is None else str(last["timestamp"])
+    progress = in_java.lastProgress()
     return None if progress is None else str(progress.timestamp())
 
 
@@ -89,37 +97,30 @@ def reports(query: StreamingQuery) -> list[Progress]:
 def progress_of(report: dict[str, Any]) -> Progress:
     ends, latest = _all_offsets(report, "endOffset"), _all_offsets(report, "latestOffset")
     states = report.get("stateOperators", ())
+    records = report.get("numInputRows")
+    if records is None:  # over Spark Connect, progress has it only for each source
+        records = sum(source["numInputRows"] for source in report["sources"])
     return Progress(
         batch_id=report["batchId"],
-        records=report["numInputRows"],
+        records=records,
         seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
         lag=_lag(ends, latest),
         dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
         damaged=json_values.damaged_in(report.get("observedMetrics") or {}),
-        is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
+        is_batch=bool(records or "commitOffsets" in report["durationMs"]),
         end=ends,
         report=report,
     )
 
 
 def _all_offsets(report: dict[str, Any], name: str) -> dict[TopicPartition, int]:
-    """Of all sources; a partition that several read counts once, at the lowest offset."""
-    found: dict[TopicPartition, int] = {}
-    for source in report["sources"]:
-        for each, offset in _offsets(source.get(name)).items():
-            found[each] = min(offset, found.get(each, offset))
-    return found
+    return plan.lowest(source.get(name) for source in report["sources"])
 
 
 def _lag(end: dict[TopicPartition, int], latest: dict[TopicPartition, int]) -> int | None:
     if not end.keys() <= latest.keys():
         return None
     return sum(max(0, latest[each] - offset) for each, offset in end.items())
-
-
-def _offsets(value: Any) -> dict[TopicPartition, int]:
-    shaped = json.loads(value) if isinstance(value, str) else value
-    return plan.from_json(shaped) if isinstance(shaped, dict) else {}
 
 
 def with_lag(pipeline: Pipeline, progress: Progress) -> Progress:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline.functions import load_function
+from sparkraft.pipeline.spark_tasks import parallelism
+from sparkraft.pipeline.worker_python import ship_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,9 +48,7 @@ def _stage(
     if stage.sql:
         return spark.sql(stage.sql)
     assert stage.function is not None
-    place = stage.function.partition(":")[0]
-    if place.endswith(".py"):
-        spark.sparkContext.addPyFile(str(pipeline.folder / place))
+    ship_functions(stage.function, pipeline.folder, spark)
     run = load_function(stage.function, pipeline.folder)
     made: DataFrame = run(*(frames[name] for name in stage.inputs))
     return made
@@ -94,4 +94,4 @@ def tasks(pipeline: Pipeline, given: set[str], spark: SparkSession) -> dict[str,
         return {}
     # Before the first job no executor may have started yet.
     spark.range(1).count()
-    return {"maxPartitions": str(spark.sparkContext.defaultParallelism)}
+    return {"maxPartitions": str(parallelism(spark))}

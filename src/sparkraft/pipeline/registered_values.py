@@ -1,10 +1,12 @@
-"""Avro values of records as Spark columns: with the framing of Confluent's registries, or bare.
+"""Values and keys of records as Spark columns: by the schemas of Confluent's registries, or bare.
 
-A framed value is a zero byte, the id of its schema in four bytes, and the Avro value. It is read
-with that schema as a value of the pipeline's own schema, which alone determines the columns.
+A framed value begins with a zero byte and the id of its schema in four bytes. It is read with that
+schema as a value of the pipeline's own schema, which alone determines the columns.
 
 Spark's Python workers decode them, in Arrow batches. A value that cannot be read has a reason in
 place of a value; if the registry does not answer, the task fails.
+
+Not here: the formats (`value_codecs`).
 """
 
 from __future__ import annotations
@@ -14,58 +16,53 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sparkraft.pipeline.avro_columns import arrow_type, schema_of
-from sparkraft.pipeline.avro_encode import encode
-from sparkraft.pipeline.avro_schema import AvroSchemaError, RecordType, name_of, parse
-from sparkraft.pipeline.avro_values import decode, plan_of, scattered
-from sparkraft.pipeline.schema_registry import Registry, schema_by_id
-from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.array_parts import scattered, taken
+from sparkraft.pipeline.file_fields import SpecError
 from sparkraft.pipeline.table_fit import TOMBSTONE
+from sparkraft.pipeline.value_codecs import KINDS, TITLES, codec_of, schema_for
+from sparkraft.schemas.errors import SchemaError
+from sparkraft.schemas.registry import HEADER_BYTES, RegisteredSchema, Registry, schema_by_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from sparkraft.pipeline.avro_values import Plan
-    from sparkraft.pipeline.spec import AvroValues, Source
+    from sparkraft.pipeline.value_codecs import Codec, Decode
+    from sparkraft.pipeline.value_cursor import Ints
+    from sparkraft.pipeline.value_formats import ValueFormat
 
 VALUE: Final = "v"
 
-_HEADER_BYTES: Final = 5
-_PLANS_MAX: Final = 1000
-"""Plans for writers' schemas that a process keeps for a column."""
+_DECODERS_MAX: Final = 1000
+"""Decoders for writers' schemas that a process keeps for a column."""
 
 
-class AvroReader:
+class ValueReader:
     """Decodes the values of a column; tasks get a copy.
 
     Args:
-        schema: the texts of the pipeline's schema and of those that it refers to.
-        registry: the URL of the registry that knows the schemas of values; empty if all values are
-            bare and of the pipeline's schema.
+        form: the format; with a registry that knows the schemas of values, or without one, if all
+            values are bare and of the pipeline's schema.
+        schema: of the columns.
         reason: the name of the column for the reason of a damaged value.
     """
 
-    def __init__(self, schema: tuple[str, ...], registry: str, reason: str) -> None:
+    def __init__(self, form: ValueFormat, schema: RegisteredSchema, reason: str) -> None:
+        self._form = form
         self._schema = schema
-        self._registry = registry
         self._reason = reason
-        self._type = parse(schema[-1], known=schema[:-1])
-        self._kind = arrow_type(self._type)
-        self._fields = [pa.field(VALUE, self._kind), pa.field(reason, pa.string())]
-        self._plans: dict[int, Plan | str] = {}
+        self._codec: Codec = codec_of(form.kind, schema, form.message)
+        self._fields = [pa.field(VALUE, self._codec.kind), pa.field(reason, pa.string())]
+        self._decoders: dict[int, Decode | str] = {}
 
     @property
     def type(self) -> pa.DataType:
         """The type of the column that `read` returns: the value, and the reason."""
         return pa.struct(self._fields)
 
-    def __getstate__(self) -> tuple[tuple[str, ...], str, str]:
-        return self._schema, self._registry, self._reason
-
-    def __setstate__(self, state: tuple[tuple[str, ...], str, str]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ValueReader, (self._form, self._schema, self._reason)
 
     def read(self, values: pa.Array[Any]) -> pa.Array[Any]:
         """Decode values; null for a null."""
@@ -74,154 +71,196 @@ class AvroReader:
         parts: list[tuple[Any, Any]] = []
         reasons = np.full(len(values), None, object)
         for number, rows in self._by_schema(values, present, reasons):
-            plan = self._plan(number)
-            if isinstance(plan, str):
-                reasons[rows] = plan
+            decode = self._decoder(number)
+            if isinstance(decode, str):
+                reasons[rows] = decode
                 continue
-            chosen = values if len(rows) == len(values) else _taken(values, rows)
-            found, wrong = decode(chosen, plan, skipped=_HEADER_BYTES if self._registry else 0)
+            found, wrong = decode(values if len(rows) == len(values) else taken(values, rows))
             reasons[rows] = wrong
             sound = np.array([each is None for each in wrong], np.bool_)
             if sound.all():
                 parts.append((rows, found))
             else:
                 parts.append((rows[sound], found.filter(pa.array(sound))))
-        value = scattered(len(values), parts, self._kind)
+        value = scattered(len(values), parts, self._codec.kind)
         return pa.StructArray.from_arrays(
             [value, pa.array(reasons, pa.string())], fields=self._fields
         )
 
-    def _by_schema(self, values: Any, rows: Any, reasons: Any) -> Any:
+    def _by_schema(self, values: Any, rows: Ints, reasons: Any) -> Iterator[tuple[int, Ints]]:
         """The rows of each schema; a reason for those that name none."""
-        if not self._registry:
+        if not self._form.registry:
             yield 0, rows
             return
         edges = np.frombuffer(values.buffers()[1], np.int32)
         edges = edges[values.offset : values.offset + len(values) + 1].astype(np.int64)
         data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
         start, size = edges[:-1][rows], np.diff(edges)[rows]
-        framed = size >= _HEADER_BYTES
+        framed = size >= HEADER_BYTES
         framed[framed] = data[start[framed]] == 0
         reasons[rows[~framed]] = "the value does not begin with the id of a schema"
         rows, start = rows[framed], start[framed]
         numbers = np.zeros(len(rows), np.int64)
-        for byte in range(1, _HEADER_BYTES):
+        for byte in range(1, HEADER_BYTES):
             numbers = numbers << 8 | data[start + byte]
         for number in np.unique(numbers):
             yield int(number), rows[numbers == number]
 
-    def _plan(self, number: int) -> Plan | str:
-        """The plan for a schema, or why its values cannot be read."""
-        known = self._plans.get(number)
+    def _decoder(self, number: int) -> Decode | str:
+        """The decoder for a schema, or why its values cannot be read."""
+        known = self._decoders.get(number)
         if known is not None:
             return known
-        texts = schema_by_id(self._registry, number) if self._registry else self._schema
-        if texts is None:
-            # It may be registered later.
-            return f"the registry has no schema {number}"
-        found: Plan | str
+        written = None
+        if self._form.registry:
+            written = schema_by_id(self._form.registry, number)
+            if written is None:
+                # It may be registered later.
+                return f"the registry has no schema {number}"
+        found: Decode | str
         try:
-            found = plan_of(parse(texts[-1], known=texts[:-1]), self._type)
-        except AvroSchemaError as error:
+            if written is not None:
+                check_kind(written, self._form, "the schema")
+            found = self._codec.decoder(written)
+        except SchemaError as error:
             found = f"schema {number}: {error}"
-        if len(self._plans) >= _PLANS_MAX:
-            self._plans.clear()
-        self._plans[number] = found
+        if len(self._decoders) >= _DECODERS_MAX:
+            self._decoders.clear()
+        self._decoders[number] = found
         return found
 
 
-def _taken(values: Any, rows: Any) -> Any:
-    return values.take(pa.array(rows))
-
-
-class AvroWriter:
+class ValueWriter:
     """Encodes rows; tasks get a copy.
 
     Args:
-        schema: of the rows, without references.
-        head: written before each value.
+        form: the format.
+        schema: of the rows.
+        frame: the zero byte and the id of the schema; empty for bare values.
     """
 
-    def __init__(self, schema: str, head: bytes) -> None:
+    def __init__(self, form: ValueFormat, schema: RegisteredSchema, frame: bytes) -> None:
+        self._form = form
         self._schema = schema
-        self._head = head
-        self._type = parse(schema)
+        self._frame = frame
+        self._codec = codec_of(form.kind, schema, form.message)
 
-    def __reduce__(self) -> tuple[type[AvroWriter], tuple[str, bytes]]:
-        return AvroWriter, (self._schema, self._head)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ValueWriter, (self._form, self._schema, self._frame)
 
     def write(self, rows: Any) -> Any:
         """A value for each row; null for a null."""
         if not rows.null_count:
-            return encode(rows, self._type, head=self._head)
+            return self._codec.encode(rows, self._frame)
         present = np.flatnonzero(rows.is_valid().to_numpy(zero_copy_only=False))
-        found = encode(_taken(rows, present), self._type, head=self._head)
+        found = self._codec.encode(taken(rows, present), self._frame)
         return scattered(len(rows), [(present, found)], pa.binary())
 
 
-def encoded_column(rows: DataFrame, names: Sequence[str], avro: AvroValues) -> Column:
-    """Rows as Avro values; the schema is registered if the file names a registry.
+def encoded_column(rows: DataFrame, names: Sequence[str], form: ValueFormat) -> Column:
+    """Columns as one of encoded values; the schema is registered if the file names a registry.
 
     Args:
         rows: a batch.
         names: the columns to write.
-        avro: of the sink.
+        form: of the sink's values or keys.
 
     Raises:
-        SpecError: the schema does not fit the columns, or the registry does not answer.
+        SpecError: the schema does not fit the columns.
+        SchemaError: the schema is invalid, or the registry does not answer.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import to_arrow_schema
 
     columns = to_arrow_schema(rows.select(*names).schema, timezone="UTC")
-    schema = avro.schema or schema_of(columns, avro.subject or "rows")
-    read = parse(schema)
-    if not isinstance(read, RecordType):
-        raise SpecError(f"the Avro schema of a sink must be a record, not {name_of(read)}")
-    wanted = [each.name for each in read.fields]
-    alone = sorted({*wanted} ^ {*names})
-    if alone:
-        raise SpecError(f"{alone[0]} is a field of the Avro schema or a column, but not both")
-    head = b""
-    if avro.registry:
-        number = Registry(avro.registry).register(avro.subject, schema)
-        head = b"\0" + number.to_bytes(_HEADER_BYTES - 1, "big")
-    writer = AvroWriter(schema, head)
+    text = form.schema or schema_for(form.kind, columns, form.subject or "rows")
+    schema = RegisteredSchema(kind=KINDS[form.kind], text=text, references=form.imports)
+    row = _row(codec_of(form.kind, schema, form.message), names, form)
+    if TOMBSTONE in rows.columns and TOMBSTONE not in names and not form.is_key:
+        row = f.when(~f.coalesce(f.col(TOMBSTONE), f.lit(False)), row)  # noqa: FBT003
+    frame = b""
+    if form.registry:
+        number = Registry(form.registry).register(form.subject, schema)
+        frame = b"\0" + number.to_bytes(HEADER_BYTES - 1, "big")
+    writer = ValueWriter(form, schema, frame)
 
-    def avro_row(rows: pa.Array) -> pa.Array:  # type: ignore[type-arg]
+    def encoded(rows: pa.Array) -> pa.Array:  # type: ignore[type-arg]
         return writer.write(rows)  # type: ignore[no-any-return]
 
     make: Any = arrow_udf
-    made: Callable[[Column], Column] = make(avro_row, "binary")
-    row = f.struct(*wanted)
-    if TOMBSTONE in rows.columns and TOMBSTONE not in names:
-        row = f.when(~f.coalesce(f.col(TOMBSTONE), f.lit(False)), row)  # noqa: FBT003
+    made: Callable[[Column], Column] = make(encoded, "binary")
     return made(row)
 
 
-def reader_of(source: Source, reason: str) -> AvroReader:
-    """The reader of a source's values; asks the registry for the schema if the file has none.
+def _row(codec: Codec, names: Sequence[str], form: ValueFormat) -> Column:
+    """The column to encode: all columns in the order of the schema, or the only one."""
+    from pyspark.sql import functions as f
+
+    title = TITLES[form.kind]
+    if codec.fields is None:
+        if not form.is_key:
+            raise SpecError(
+                f"the {title} schema of a sink's values must have the columns as fields"
+            )
+        if len(names) > 1:
+            raise SpecError(f"the {title} schema of keys has one value, and keys {len(names)}")
+        return f.col(names[0])
+    alone = sorted({*codec.fields} ^ {*names})
+    if alone:
+        raise SpecError(f"{alone[0]} is a field of the {title} schema or a column, but not both")
+    return f.struct(*codec.fields)
+
+
+def reader_of(form: ValueFormat, reason: str) -> ValueReader:
+    """The reader of a source's values or keys; asks the registry if the file has no schema.
 
     Raises:
-        SpecError: the schema is invalid or missing.
-        RegistryError: the registry does not answer.
+        SchemaError: the schema is invalid or missing, or the registry does not answer.
     """
-    avro = source.avro
-    assert avro is not None
-    texts = (avro.schema,) if avro.schema else Registry(avro.registry).latest(avro.subject)
-    return AvroReader(texts, avro.registry, reason)
+    if form.schema:
+        kind = KINDS[form.kind]
+        schema = RegisteredSchema(kind=kind, text=form.schema, references=form.imports)
+    else:
+        schema = Registry(form.registry).latest(form.subject)
+        check_kind(schema, form, f"subject {form.subject}")
+    return ValueReader(form, schema, reason)
 
 
-def decoded_column(value: Column, reader: AvroReader) -> Column:
+def check_sink(form: ValueFormat) -> None:
+    """Check the schema of a sink, if the file has one, and whether its registry answers.
+
+    Raises:
+        SchemaError: the schema is invalid, or the registry does not answer.
+    """
+    if form.schema:
+        kind = KINDS[form.kind]
+        schema = RegisteredSchema(kind=kind, text=form.schema, references=form.imports)
+        codec_of(form.kind, schema, form.message)
+    if form.registry:
+        Registry(form.registry).ask(form.subject)
+
+
+def check_kind(schema: RegisteredSchema, form: ValueFormat, what: str) -> None:
+    """Refuse a schema of another format; the message names it as `what`.
+
+    Raises:
+        SchemaError: it is of another format.
+    """
+    wanted = KINDS[form.kind]
+    if schema.kind != wanted:
+        raise SchemaError(f"{what} of the registry is of type {schema.kind}, not {wanted}")
+
+
+def decoded_column(value: Column, reader: ValueReader) -> Column:
     """A column with the decoded value and the reason of a damaged one."""
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import from_arrow_type
 
-    def avro_value(values: pa.Array) -> pa.Array:  # type: ignore[type-arg]
+    def decoded(values: pa.Array) -> pa.Array:  # type: ignore[type-arg]
         return reader.read(values)
 
     kind: Any = from_arrow_type(reader.type, prefer_timestamp_ntz=True)
     make: Any = arrow_udf
-    made: Callable[[Column], Column] = make(avro_value, kind)
+    made: Callable[[Column], Column] = make(decoded, kind)
     return made(value)

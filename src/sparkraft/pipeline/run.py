@@ -2,9 +2,9 @@
 
 Invariants:
     * One process at a time works on a checkpoint; a second one is refused.
-    * Offsets are shown in the group only after Spark's own commit of their batch.
 
-Not here: the file (`spec`), progress (`progress`), the session (`session`), the sinks (`sinks`).
+Not here: the file (`spec`), progress (`progress`), the group (`lag_group`), the session
+(`session`), the sinks (`sinks`).
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparkraft.base.errors import KafkaError
-from sparkraft.pipeline import backfill, batch_log, cases, json_values, sinks, status
+from sparkraft.base.errors import InputError
+from sparkraft.pipeline import backfill, batch_log, cases, connect, json_values, sinks, status
 from sparkraft.pipeline import check as checks
+from sparkraft.pipeline.exactly_once import Committer
+from sparkraft.pipeline.lag_group import LagGroup, is_one_cluster
 from sparkraft.pipeline.metrics import PipelineMetrics
-from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.progress import Progress, newest, reports, with_lag
 from sparkraft.pipeline.query import result as result_of
 from sparkraft.pipeline.session import NoJava, check_java, session
-from sparkraft.pipeline.spec import Pipeline, SpecError
-from sparkraft.pipeline.wire import shared_cluster
+from sparkraft.pipeline.worker_python import ship_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparkraft.pipeline.options import SourceOptions
+    from sparkraft.pipeline.spec import Pipeline
 
 
 _LOOK_SECONDS: Final = 0.25
@@ -80,16 +84,27 @@ def run(
     with alone(checkpoint) as work, _state_kept(pipeline), _served(metrics, pipeline):
         spark = start_spark(pipeline, work)
         try:
+            _check_shared(pipeline, spark)
+            group = _lag_group(pipeline, spark)
             while _waited_for_resume(checkpoint, should_stop):
                 status.write(checkpoint, state="running")
-                query = _started(pipeline, spark)
+                query = _started(pipeline, spark, group)
                 _follow(
-                    query, pipeline, report, lambda: should_stop() or status.is_paused(checkpoint)
+                    query,
+                    pipeline,
+                    report,
+                    lambda: should_stop() or status.is_paused(checkpoint),
+                    group,
                 )
                 if not status.is_paused(checkpoint):
                     break
         finally:
             spark.stop()
+
+
+def _check_shared(pipeline: Pipeline, spark: SparkSession) -> None:
+    if connect.is_connect(pipeline.master) and status.is_local(pipeline.checkpoint):
+        connect.check_shared(spark, status.file_of(pipeline.checkpoint))
 
 
 def _topic_log(pipeline: Pipeline) -> batch_log.TopicLog | None:
@@ -115,8 +130,8 @@ def _state_kept(pipeline: Pipeline) -> Iterator[None]:
     """Keep the state of this process in the status file."""
     checkpoint = pipeline.checkpoint
     status.write(
-        checkpoint, name=pipeline.name, state="starting", pid=os.getpid(), master=pipeline.master,
-        error=None,
+        checkpoint, name=pipeline.name, state="starting", pid=os.getpid(),
+        master=connect.shown(pipeline.master), error=None,
     )  # fmt: skip
     try:
         yield
@@ -136,6 +151,8 @@ def _waited_for_resume(checkpoint: str, should_stop: Callable[[], bool]) -> bool
 
 
 def start_spark(pipeline: Pipeline, work: Path) -> SparkSession:
+    if connect.is_connect(pipeline.master):
+        return _connected(pipeline)
     log = work.with_suffix(".log")
     said_before = log.stat().st_size if log.exists() else 0
     # Progress contains the dead letters of its batch.
@@ -152,6 +169,16 @@ def start_spark(pipeline: Pipeline, work: Path) -> SparkSession:
         raise PipelineError(told) from error
 
 
+def _connected(pipeline: Pipeline) -> SparkSession:
+    try:
+        return connect.session(master=pipeline.master, settings=pipeline.spark)
+    except InputError:
+        raise
+    except Exception as error:
+        master = connect.shown(pipeline.master)
+        raise PipelineError(f"Spark Connect server {master}: {cause_of(error)}") from error
+
+
 _JAVA_ERROR: Final = re.compile(
     r"^(?:Exception in thread \S+ |Caused by: |Error: )(.+)$", re.MULTILINE
 )
@@ -166,9 +193,10 @@ def _last_words(log: Path, since: int) -> str | None:
 
 def check(pipeline: Pipeline) -> None:
     """Find what is wrong before Spark is started: options, topics, paths, functions, Java."""
-    if pipeline.master.startswith("sc://"):
-        raise PipelineError("Spark Connect endpoints are not supported yet: name a Spark master")
-    check_java()
+    if connect.is_connect(pipeline.master):
+        connect.check(pipeline)
+    else:
+        check_java()
     checks.before_spark(pipeline)
 
 
@@ -177,12 +205,13 @@ def check_with_spark(pipeline: Pipeline) -> list[str]:
 
     Return notes about what may be wrong.
 
-    Spark runs on this machine for it, whatever the pipeline's master is.
+    Spark runs on this machine for it, unless the pipeline's master is a Spark Connect server.
     """
     check(pipeline)
-    with _scratch_spark(pipeline, "local[1]") as spark:
-        local = replace(pipeline, master="local[1]")
-        return checks.notes(local, _planned(local, spark).schema)
+    master = pipeline.master if connect.is_connect(pipeline.master) else "local[1]"
+    with _scratch_spark(pipeline, master) as spark:
+        chosen = replace(pipeline, master=master)
+        return checks.notes(chosen, _planned(chosen, spark).schema)
 
 
 def test(pipeline: Pipeline) -> Iterator[tuple[str, str | None]]:
@@ -200,7 +229,7 @@ def run_backfill(pipeline: Pipeline, *, start_ms: int, end_ms: int) -> int:
     with _scratch_spark(pipeline, pipeline.master) as spark:
         try:
             return backfill.run(pipeline, spark, start_ms=start_ms, end_ms=end_ms)
-        except (OptionError, SpecError):
+        except (OptionError, InputError):
             raise
         except Exception as error:
             raise PipelineError(cause_of(error)) from error
@@ -222,21 +251,29 @@ def _planned(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     try:
         result = result_of(pipeline, spark)
         checks.check_keys(pipeline, result.columns)
-    except (OptionError, SpecError):
+    except (OptionError, InputError):
         raise
     except Exception as error:
         raise PipelineError(cause_of(error)) from error
     return result
 
 
-def _started(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
+def _started(
+    pipeline: Pipeline, spark: SparkSession, group: LagGroup | None = None
+) -> StreamingQuery:
     result = _planned(pipeline, spark)
+    for sink in pipeline.sinks:
+        ship_functions(sink.function, pipeline.folder, spark)
     try:
         writer = result.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
         writer = writer.option("checkpointLocation", pipeline.checkpoint)
-        writer = _triggered(writer, pipeline.trigger).foreachBatch(sinks.build(pipeline, spark))
-        query: StreamingQuery = writer.start()
-    except (OptionError, SpecError):
+        writer = _triggered(writer, pipeline.trigger)
+        query: StreamingQuery = (
+            connect.started(writer.foreachBatch(connect.on_server(pipeline)))
+            if connect.is_connect(pipeline.master)
+            else writer.foreachBatch(sinks.build(pipeline, spark, group)).start()
+        )
+    except (OptionError, InputError):
         raise
     except Exception as error:
         raise PipelineError(cause_of(error)) from error
@@ -254,6 +291,7 @@ def _follow(
     pipeline: Pipeline,
     on_progress: Callable[[Progress], None],
     should_stop: Callable[[], bool],
+    group: LagGroup | None,
 ) -> None:
     """Report each batch until the query ends."""
     seen = -1
@@ -272,7 +310,8 @@ def _follow(
                 continue
             # The first report is passed on also without data: it shows where a restart stands.
             told = True
-            _publish(pipeline, progress)
+            if group is not None:
+                group.after_batch(progress.end)
             on_progress(with_lag(pipeline, progress))
         if not active:
             break
@@ -296,15 +335,26 @@ def _stop(query: StreamingQuery) -> None:
     query.stop()
 
 
-def _publish(pipeline: Pipeline, progress: Progress) -> None:
-    """Show the offsets in the group; a failure harms nothing: the checkpoint has them."""
+def _lag_group(pipeline: Pipeline, spark: SparkSession) -> LagGroup | None:
+    """The group that shows the offsets, if the file names one."""
     if not pipeline.group:
-        return
-    options = source_options(pipeline.sources[0].options, streaming=True)
-    try:
-        shared_cluster(options.client).commit_group_offsets(pipeline.group, progress.end)
-    except KafkaError:
-        return
+        return None
+    sources = [source_options(each.options, streaming=True) for each in pipeline.sources]
+    last = pipeline.sinks[-1]
+    with_decisions = False
+    # A process of a Spark Connect server cannot ask Spark for the offsets of its batch.
+    if last.delivery == "exactly_once" and not connect.is_connect(pipeline.master):
+        committer = Committer.of(sink_options(sinks.topic_options(last, pipeline)))
+        with_decisions = all(_shares_cluster(committer, each) for each in sources)
+    return LagGroup(pipeline.group, sources[0].client, spark, with_decisions=with_decisions)
+
+
+def _shares_cluster(committer: Committer, source: SourceOptions) -> bool:
+    from sparkraft.pipeline.source import Lookup
+
+    lookup = Lookup(source)
+    topics = sorted({topic for topic, _ in lookup.partitions()})
+    return is_one_cluster(committer.cluster, lookup.cluster, topics)
 
 
 @contextmanager
@@ -339,11 +389,25 @@ _SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MUL
 _OWN_ERRORS: Final = frozenset(
     {
         "OptionError", "SpecError", "DataLossError", "KafkaError", "LostTransactionsError",
-        "NotDecidedError", "RegistryError",
+        "NotDecidedError", "AvroSchemaError", "RegistryError", "SchemaError",
     }
 )  # fmt: skip
 
 _SPARK_PLACE: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
+
+
+_REASONS: Final = {
+    "No module named 'sparkraft'": (
+        "the Python of Spark's workers cannot import sparkraft: install sparkraft[pipeline] on "
+        "every worker, or name a Python that has it in PYSPARK_PYTHON"
+    ),
+    connect.SLOW_PYTHON: (
+        "a Python process of Spark did not start within 10 seconds: the machine is too busy, or "
+        "its Python lacks a package, such as those of pyspark[connect] on a Spark Connect server; "
+        "Spark's log has its output"
+    ),
+}
+"""Texts of Spark's failures."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -352,11 +416,9 @@ def cause_of(error: BaseException) -> str:
     damaged = json_values.COMPLAINT.search(text)
     if damaged:
         return damaged[0]
-    if "No module named 'sparkraft'" in text:
-        return (
-            "the Python of Spark's workers cannot import sparkraft: install sparkraft[pipeline] on "
-            "every worker, or name a Python that has it in PYSPARK_PYTHON"
-        )
+    for known, reason in _REASONS.items():
+        if known in text:
+            return reason
     found = _PYTHON_ERROR.findall(text)
     if found:
         name, said = found[-1]

@@ -37,20 +37,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from sparkraft.pipeline import encode
-from sparkraft.pipeline.exactly_once import (
-    Committer,
-    QueryBatch,
-    Slot,
-    SlotWriter,
-    Ticket,
-    checked_prefix,
-    patient,
-)
+from sparkraft.pipeline import encode, lag_group
+from sparkraft.pipeline.decisions import QueryBatch, Slot, Ticket, checked_prefix
+from sparkraft.pipeline.exactly_once import Committer, SlotWriter, patient
 from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.transactions import TransactionCalls
 from sparkraft.pipeline.wire import shared_cluster
+from sparkraft.pipeline.worker_python import PickledElsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +74,7 @@ class Written(WriterCommitMessage):
     slot: Slot | None = None
 
 
-class _Writer:
+class _Writer(PickledElsewhere):
     """The common part of both writers."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
@@ -110,6 +104,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         """Check the columns."""
         super().__init__(schema, options)
+        if options.publish_group_id:
+            raise OptionError("publishGroupId means nothing to a batch write")
         self._batch = QueryBatch(f"append-{uuid4()}", 0)
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
@@ -134,6 +130,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """For `df.writeStream.format("sparkraft")`."""
 
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        """Check the columns, and whether the offsets of batches can be shown."""
+        super().__init__(schema, options)
+        lag_group.check_writer(options)
+
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
@@ -151,7 +152,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         assert ticket is not None
         if not ticket.has(batch):
             slots = [each.slot for each in written if each.slot]
-            Committer.of(self._options).commit(ticket, batch, slots)
+            shown = lag_group.of_writer(self._options, batch.number)
+            Committer.of(self._options).commit(ticket, batch, slots, shown)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Abort the transactions of a batch that failed."""

@@ -30,28 +30,34 @@ from sparkraft.pipeline.dead_letters import (
     DeadLetterTable,
     DeadLetterTopic,
 )
+from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.delta import DeltaSink
+from sparkraft.pipeline.exactly_once import Committer
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.options import sink_options
 from sparkraft.pipeline.registered_values import encoded_column
+from sparkraft.pipeline.spark_tasks import file_exists, in_tasks, parallelism
 from sparkraft.pipeline.table_files import misfit_row
 from sparkraft.pipeline.table_files import write_in_tasks as write_files
-from sparkraft.pipeline.table_fit import TOMBSTONE
+from sparkraft.pipeline.table_fit import BROKEN_RULE, TOMBSTONE
 from sparkraft.pipeline.table_merge import Merge, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark import SparkContext
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparkraft.pipeline.spec import AvroValues, Pipeline, Sink
+    from sparkraft.pipeline.lag_group import LagGroup
+    from sparkraft.pipeline.spec import Pipeline, Sink
     from sparkraft.pipeline.table_files import MisfitRow, Stored
     from sparkraft.pipeline.table_merge import Runner, Work
     from sparkraft.pipeline.table_rewrite import Rewritten
+    from sparkraft.pipeline.value_formats import ValueFormat
 
     BatchSink = Callable[[DataFrame, int], None]
+    NamedSink = Callable[[DataFrame, QueryBatch], None]
 
 log = logging.getLogger(__name__)
 
@@ -61,27 +67,40 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 """Spark's local property; the id is in the checkpoint, so it lives as long as its batch numbers."""
 
 
-def build(pipeline: Pipeline, spark: SparkSession) -> BatchSink:
-    """One function that hands a batch to every sink of the pipeline.
+def build(pipeline: Pipeline, spark: SparkSession, group: LagGroup | None = None) -> BatchSink:
+    """One function that hands a batch to every sink of the pipeline, on a Spark master.
 
     Args:
         pipeline: whose sinks to write.
         spark: the session that runs its query.
+        group: shows the offsets; if it does so with decisions, they are the last sink's.
     """
+    more = []
+    of_sources = any(source.on_error == "dead_letter" for source in pipeline.sources)
+    if pipeline.dead_letter is not None and of_sources:
+        more.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
+    write = in_order(pipeline, more, group)
+    return lambda batch, batch_id: write(batch, QueryBatch(_query_id(batch), batch_id))
+
+
+def in_order(
+    pipeline: Pipeline, more: Sequence[NamedSink] = (), group: LagGroup | None = None
+) -> NamedSink:
+    """All sinks of a pipeline as one, and `more` after them; `group` as in `build`."""
     writers = [_WRITERS[sink.kind](sink, pipeline) for sink in pipeline.sinks]
+    if group is not None and group.with_decisions:
+        last = pipeline.sinks[-1]
+        writers[-1] = _exactly_once(last, topic_options(last, pipeline), group)
     # Spark counts a damaged record each time it is read, and some sinks read a batch twice.
     counts = pipeline.loses_records and pipeline.sinks[0].kind not in _READ_ONCE
     keep = len(writers) > 1 or counts
-    of_sources = any(source.on_error == "dead_letter" for source in pipeline.sources)
-    if pipeline.dead_letter is not None and of_sources:
-        writers.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
 
-    def write(batch: DataFrame, batch_id: int) -> None:
+    def write(batch: DataFrame, name: QueryBatch) -> None:
         if keep:
             batch.persist()
         try:
-            for writer in writers:
-                writer(batch, batch_id)
+            for writer in (*writers, *more):
+                writer(batch, name)
         finally:
             if keep:
                 batch.unpersist()
@@ -89,20 +108,13 @@ def build(pipeline: Pipeline, spark: SparkSession) -> BatchSink:
     return write
 
 
-def write_once(
-    pipeline: Pipeline, spark: SparkSession, rows: DataFrame, letters: list[DeadLetter], name: str
-) -> None:
-    """Write the rows of a batch query to all sinks, and its dead letters, as batch 0 of `name`."""
-    context = spark.sparkContext
-    context.setLocalProperty(_QUERY_ID, name)
-    try:
-        for sink in pipeline.sinks:
-            _WRITERS[sink.kind](sink, pipeline)(rows, 0)
-    finally:
-        context.setLocalProperty(_QUERY_ID, None)  # type: ignore[arg-type]
+def write_once(pipeline: Pipeline, rows: DataFrame, letters: list[DeadLetter], query: str) -> None:
+    """Write the rows of a batch query to all sinks, and its dead letters, as batch 0 of `query`."""
+    for sink in pipeline.sinks:
+        _WRITERS[sink.kind](sink, pipeline)(rows, QueryBatch(query, 0))
     if letters and pipeline.dead_letter:
         _letter_writer(pipeline.dead_letter, pipeline).write(
-            letters, BatchName(pipeline.name, name, 0)
+            letters, BatchName(pipeline.name, query, 0)
         )
 
 
@@ -118,69 +130,85 @@ def topic_options(sink: Sink, pipeline: Pipeline) -> dict[str, str]:
     return options
 
 
-def _topic(sink: Sink, pipeline: Pipeline) -> BatchSink:
+def _topic(sink: Sink, pipeline: Pipeline) -> NamedSink:
     options = topic_options(sink, pipeline)
     if sink.delivery == "exactly_once":
         return _exactly_once(sink, options)
 
-    def write(batch: DataFrame, _: int) -> None:
+    def write(batch: DataFrame, _: QueryBatch) -> None:
         records = _records(batch, sink)
         records.write.format(pipeline.connector).options(**options).mode("append").save()
 
     return write
 
 
-def _exactly_once(sink: Sink, given: dict[str, str]) -> BatchSink:
-    from sparkraft.pipeline.exactly_once import Committer, QueryBatch
+def _exactly_once(sink: Sink, given: dict[str, str], group: LagGroup | None = None) -> NamedSink:
     from sparkraft.pipeline.sink import write_in_tasks
 
     options = sink_options(given)
     committer = Committer.of(options)
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        name = QueryBatch(_query_id(batch), batch_id)
+    def write(batch: DataFrame, name: QueryBatch) -> None:
         ticket = committer.open()
         if ticket.has(name):
             return
         records = _records(batch, sink)
         try:
-            committer.commit(ticket, name, write_in_tasks(records, options, ticket, name))
+            slots = write_in_tasks(records, options, ticket, name)
+            shown = group.of_batch(name) if group else None
+            is_shown = committer.commit(ticket, name, slots, shown)
         except BaseException:
             # Readers wait for open transactions; the reason is the first error.
             try:
                 committer.abort(ticket)
             except (KafkaError, RuntimeError) as error:
-                log.warning("Batch %d could not be aborted: %s", batch_id, error)
+                log.warning("Batch %d could not be aborted: %s", name.number, error)
             raise
+        if group and shown and not is_shown:
+            group.refused()
 
     return write
 
 
 def _records(batch: DataFrame, sink: Sink) -> DataFrame:
     """The rows themselves if they have a column `value`, else encoded ones."""
-    if sink.avro is None and "value" in batch.columns:
+    if sink.format is None and sink.key_format is None and "value" in batch.columns:
         return batch
-    return as_records(batch, sink.keys, sink.avro)
+    return as_records(batch, sink.keys, sink.format, sink.key_format)
 
 
-def as_records(rows: DataFrame, keys: Sequence[str], avro: AvroValues | None = None) -> DataFrame:
-    """Rows as JSON objects, nulls written out, or Avro; keyed by the key columns, joined by `|`.
+def as_records(
+    rows: DataFrame,
+    keys: Sequence[str],
+    form: ValueFormat | None = None,
+    key_form: ValueFormat | None = None,
+) -> DataFrame:
+    """Rows as JSON objects, nulls written out, or in a format with a schema; keyed by key columns.
 
     With keys, a row whose boolean column `tombstone` is true becomes a tombstone.
+
+    Args:
+        rows: a batch.
+        keys: the key columns; empty for records without keys.
+        form: of values; None for JSON.
+        key_form: of keys; None for the text of the key columns, joined by `|`.
     """
     from pyspark.sql import functions as f
 
     deletes = bool(keys) and (TOMBSTONE, "boolean") in rows.dtypes
     stored = [each for each in rows.columns if not (deletes and each == TOMBSTONE)]
-    if avro:
-        value = encoded_column(rows, stored, avro)
+    if form:
+        value = encoded_column(rows, stored, form)
     else:
         value = f.to_json(f.struct(*stored), {"ignoreNullFields": "false"})
     if not keys:
         return rows.select(value.alias("value"))
     if deletes:
         value = f.when(~f.coalesce(f.col(TOMBSTONE), f.lit(False)), value)  # noqa: FBT003
-    key = f.concat_ws("|", *(f.col(each).cast("string") for each in keys))
+    if key_form:
+        key = encoded_column(rows, keys, key_form)
+    else:
+        key = f.concat_ws("|", *(f.col(each).cast("string") for each in keys))
     return rows.select(key.alias("key"), value.alias("value"))
 
 
@@ -193,19 +221,18 @@ def _letter_writer(sink: Sink, pipeline: Pipeline) -> DeadLetterTable | DeadLett
     return DeadLetterTopic(topic_options(sink, pipeline))
 
 
-def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> BatchSink:
+def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> NamedSink:
     letters = _letter_writer(sink, pipeline)
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = _query_id(batch)
-        metrics = _metrics(pipeline, spark, query_id)
+    def write(batch: DataFrame, name: QueryBatch) -> None:
+        metrics = _metrics(pipeline, spark, name.query)
         if not metrics:
             # A table had the batch already, so no sink has read its records this time.
             batch.write.format("noop").mode("overwrite").save()
-            metrics = _metrics(pipeline, spark, query_id)
+            metrics = _metrics(pipeline, spark, name.query)
         found = [letter for each in metrics for letter in json_values.dead_letters(each)]
         if found:
-            letters.write(found, BatchName(pipeline.name, query_id, batch_id))
+            letters.write(found, BatchName(pipeline.name, *name))
 
     return write
 
@@ -232,7 +259,7 @@ def _query_id(batch: DataFrame) -> str:
 # delta
 
 
-def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
+def _delta(sink: Sink, pipeline: Pipeline) -> NamedSink:
     table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by, sink.order_by)
     policy = upkeep.CompactionPolicy(
         sink.path,
@@ -243,7 +270,7 @@ def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
     return _compacting(_table(table, sink.path, sink, pipeline), policy)
 
 
-def _iceberg(sink: Sink, pipeline: Pipeline) -> BatchSink:
+def _iceberg(sink: Sink, pipeline: Pipeline) -> NamedSink:
     other = iceberg_sink(sink)
     policy = upkeep.CompactionPolicy(
         sink.table,
@@ -259,9 +286,9 @@ def _iceberg(sink: Sink, pipeline: Pipeline) -> BatchSink:
     return _compacting(_table(iceberg_sink(sink), sink.table, sink, pipeline), policy)
 
 
-def _compacting(write: BatchSink, policy: upkeep.CompactionPolicy) -> BatchSink:
-    def write_and_look(batch: DataFrame, batch_id: int) -> None:
-        write(batch, batch_id)
+def _compacting(write: NamedSink, policy: upkeep.CompactionPolicy) -> NamedSink:
+    def write_and_look(batch: DataFrame, name: QueryBatch) -> None:
+        write(batch, name)
         policy.after_batch()
 
     return write_and_look
@@ -280,34 +307,37 @@ def iceberg_sink(sink: Sink) -> IcebergSink:
     )
 
 
-def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipeline) -> BatchSink:
+def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipeline) -> NamedSink:
     letters = _letter_writer(pipeline.dead_letter, pipeline) if pipeline.dead_letter else None
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = _query_id(batch)
-        if table.has(query_id, batch_id):
+    def write(batch: DataFrame, name: QueryBatch) -> None:
+        if table.has(*name):
             return
 
         def set_aside(misfits: Sequence[MisfitRow]) -> None:
             # Before the table has the batch: a repeated batch is skipped then.
             if misfits and sink.on_error == "dead_letter" and letters:
-                name = BatchName(pipeline.name, query_id, batch_id, part=f":{path}")
-                letters.write([_as_letter(misfit) for misfit in misfits], name)
+                part = BatchName(pipeline.name, *name, part=f":{path}")
+                letters.write([_as_letter(misfit) for misfit in misfits], part)
             elif misfits:
-                log.warning("%s: batch %d: left out %d rows", path, batch_id, len(misfits))
+                log.warning("%s: batch %d: left out %d rows", path, name.number, len(misfits))
 
-        name = BatchOfTable(query_id, batch_id, separates=sink.on_error != "stop")
-        if isinstance(table, DeltaSink) and not table.takes_files:
-            ignored = _put_rows(table, batch, name, set_aside).ignored
-        elif table.keys:
-            ignored = _merge_files(table, batch, name, set_aside).ignored
+        of_table = BatchOfTable(*name, separates=sink.on_error != "stop")
+        put = _merge_files if table.keys else _put_files
+        if isinstance(table, DeltaSink):
+            takes_files = table.takes_files(batch.columns)
+            batch = table.ruled(batch)
+            if takes_files:
+                ignored = put(table, batch, of_table, set_aside).ignored
+            else:
+                ignored = _put_rows(table, batch, of_table, set_aside).ignored
         else:
-            ignored = _put_files(table, batch, name, set_aside).ignored
+            ignored = put(table, batch, of_table, set_aside).ignored
         if ignored:
             log.warning(
                 "%s: batch %d had %d values in columns that the table does not have",
                 path,
-                batch_id,
+                name.number,
                 ignored,
             )
 
@@ -331,6 +361,15 @@ def _prefix(name: BatchOfTable) -> str:
     return f"part-{name.query_id[:8]}-{name.batch_id:010d}"
 
 
+def _schema(batch: DataFrame) -> pa.Schema:
+    """The columns of a batch, without the mark of broken rules."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(batch.schema, timezone="UTC")
+    return pa.schema([field for field in schema if field.name != BROKEN_RULE])
+
+
 def _put_files(
     table: DeltaSink | IcebergSink,
     batch: DataFrame,
@@ -338,9 +377,7 @@ def _put_files(
     set_aside: Callable[[Sequence[MisfitRow]], None],
 ) -> Stored:
     """Let tasks write files, and commit them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(batch.schema, timezone="UTC")
+    schema = _schema(batch)
     task = table.file_task(schema, _prefix(name), separates=name.separates)
     written = write_files(batch, task, task.fit.name)
     set_aside(written.misfits)
@@ -354,16 +391,14 @@ def _merge_files(
     set_aside: Callable[[Sequence[MisfitRow]], None],
 ) -> Stored:
     """Let tasks write files and search the table's files by key, and commit them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(batch.schema, timezone="UTC")
+    schema = _schema(batch)
     task = table.keyed_task(schema, _prefix(name), separates=name.separates)
     by = [f"`{each}`" for each in (*table.keys, *filter(None, [table.order_by]))]
-    context = batch.sparkSession.sparkContext
-    rows = batch.repartition(context.defaultParallelism, *by[: len(table.keys)])
+    spark = batch.sparkSession
+    rows = batch.repartition(parallelism(spark), *by[: len(table.keys)])
     written = write_files(rows.sortWithinPartitions(*by), task, task.files.fit.name)
     set_aside(written.misfits)
-    merge = Merge(task, schema, written, _runner(context))
+    merge = Merge(task, schema, written, _runner(spark))
     return table.merge(merge, name.query_id, name.batch_id)
 
 
@@ -371,13 +406,13 @@ _ON_DRIVER_BYTES_MAX: Final = 8 << 20
 """Less is searched faster on the driver than a job of Spark starts."""
 
 
-def _runner(context: SparkContext) -> Runner:
+def _runner(spark: SparkSession) -> Runner:
     """Runs tasks in Spark, or here if they are small."""
 
     def run(tasks: Sequence[Work]) -> list[Rewritten]:
         if sum(task.bytes for task in tasks) <= _ON_DRIVER_BYTES_MAX:
             return run_here(tasks)
-        return context.parallelize(tasks, len(tasks)).flatMap(lambda task: task.run()).collect()
+        return in_tasks(spark, lambda task: task.run(), tasks)
 
     return run
 
@@ -405,37 +440,32 @@ def _as_letter(misfit: MisfitRow) -> DeadLetter:
 # others
 
 
-def _parquet(sink: Sink, _: Pipeline) -> BatchSink:
-    def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = _query_id(batch)
-        folder = f"{sink.path}/run={query_id[:8]}/batch={batch_id:010d}"
-        if not _is_complete(folder, batch.sparkSession) and not batch.isEmpty():
+def _parquet(sink: Sink, _: Pipeline) -> NamedSink:
+    def write(batch: DataFrame, name: QueryBatch) -> None:
+        folder = f"{sink.path}/run={name.query[:8]}/batch={name.number:010d}"
+        # Spark writes the file when the folder is complete.
+        is_complete = file_exists(batch.sparkSession, f"{folder}/_SUCCESS")
+        if not is_complete and not batch.isEmpty():
             batch.write.mode("overwrite").partitionBy(*sink.partition_by).parquet(folder)
 
     return write
 
 
-def _is_complete(folder: str, spark: SparkSession) -> bool:
-    """Whether Spark has finished writing a folder: it then has the file `_SUCCESS`."""
-    context: Any = spark.sparkContext
-    path = context._jvm.org.apache.hadoop.fs.Path(folder, "_SUCCESS")  # noqa: SLF001
-    return bool(path.getFileSystem(context._jsc.hadoopConfiguration()).exists(path))  # noqa: SLF001
-
-
-def _console(sink: Sink, _: Pipeline) -> BatchSink:
-    def write(batch: DataFrame, batch_id: int) -> None:
+def _console(sink: Sink, _: Pipeline) -> NamedSink:
+    def write(batch: DataFrame, name: QueryBatch) -> None:
         if not batch.isEmpty():
-            print(f"-- batch {batch_id}")  # noqa: T201 (printing is this sink's job)
+            print(f"-- batch {name.number}")  # noqa: T201 (printing is this sink's job)
             batch.show(sink.rows, truncate=False)
 
     return write
 
 
-def _function(sink: Sink, pipeline: Pipeline) -> BatchSink:
-    return load_function(sink.function, pipeline.folder)
+def _function(sink: Sink, pipeline: Pipeline) -> NamedSink:
+    call = load_function(sink.function, pipeline.folder)
+    return lambda batch, name: call(batch, name.number)
 
 
-_WRITERS: Final[dict[str, Callable[[Sink, Pipeline], BatchSink]]] = {
+_WRITERS: Final[dict[str, Callable[[Sink, Pipeline], NamedSink]]] = {
     "topic": _topic,
     "delta": _delta,
     "iceberg": _iceberg,

@@ -63,6 +63,7 @@ from sparkraft.pipeline.options import (
 from sparkraft.pipeline.places import EARLIEST, LATEST, Bound, ByOffset, ByTimestamp, OptionError
 from sparkraft.pipeline.pushdown import Narrowing, narrowing
 from sparkraft.pipeline.wire import shared_cluster
+from sparkraft.pipeline.worker_python import PickledElsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ _TYPES: Final[Mapping[str, DataType]] = {
 }
 
 
-class SparkraftDataSource(DataSource):
+class SparkraftDataSource(PickledElsewhere, DataSource):
     """Kafka topics as a source and a sink; see `sparkraft.pipeline.options` for the options."""
 
     @classmethod
@@ -324,15 +325,18 @@ class _PushFilters:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.narrowing = narrowing(filters)
+        if self._reader.options.push_down_filters:
+            self._reader.narrowing = narrowing(filters)
         return filters
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(PickledElsewhere, DataSourceReader):
     """Reads from one set of offsets to another.
 
-    With `spark.sql.python.filterPushdown.enabled`, filters of topic, partition, offset and the
-    earliest timestamp narrow the ranges; Spark applies all filters itself too.
+    With `spark.sql.python.filterPushdown.enabled` and `pushDownFilters`, filters of topic,
+    partition, offset and the earliest timestamp narrow the ranges; Spark applies all filters itself
+    too. It is an option because Spark 4.3 keeps the plan of a relation whose filters were pushed
+    down: a later query of the same DataFrame without filters would read the narrowed ranges.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -367,7 +371,7 @@ class BatchReader(DataSourceReader):
         return _read(self.options, partition)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(PickledElsewhere, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows topics batch by batch."""
 
     def __init__(self, options: SourceOptions) -> None:

@@ -22,11 +22,12 @@
     on_error = "stop"                     # at a value that does not fit: stop (default), drop,
                                           # dead_letter
 
-    [source.avro]                         # instead: values are Avro
-    registry = "URL"                      # their framing; or schema alone, if they have none
-    subject = "flights-value"             # its last schema; optional if one topic is read
-    schema = "flight.avsc"                # optional: the schema of the columns, a file or JSON
+    [source.avro]                         # instead: values have schemas; or protobuf, json_schema
+    registry = "URL"                      # see `value_formats`
     on_error = "stop"
+
+    [source.key.avro]                     # optional: keys have schemas; else they are text
+    registry = "URL"
 
     [source.watermark]                    # optional: adds column event_time
     event_time = "value.scheduled"
@@ -56,7 +57,9 @@
     kind = "topic"
     topic = "delays"
     delivery = "exactly_once"             # in transactions; at_least_once (default)
-    avro = { registry = "URL" }           # optional: Avro values, else JSON
+    avro = { registry = "URL" }           # optional: or protobuf, json_schema; else JSON
+    keys = ["origin"]
+    key.avro = { registry = "URL" }       # optional: keys with a schema, else text
 
     [[test]]                              # optional, for `pipeline test`
     name = "flights are counted by origin"
@@ -74,16 +77,35 @@ import os
 import re
 import tomllib
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.pipeline.file_fields import (
+    SpecError,
+    as_strings,
+    needed_text,
+    one_of,
+    refuse_others,
+    sub_table,
+)
+from sparkraft.pipeline.value_formats import FORMATS, ValueFormat, sink_format, source_format
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
-class SpecError(ValueError):
-    """An error in a pipeline file, and its location."""
+__all__ = [
+    "ONLY_SOURCE",
+    "Case",
+    "Pipeline",
+    "Sink",
+    "Source",
+    "SpecError",
+    "Stage",
+    "Watermark",
+    "load",
+    "parse",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,29 +124,15 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroValues:
-    """How to read or write Avro values.
-
-    Args:
-        registry: the URL of a schema registry, whose framing values have; empty if they are bare.
-        subject: of a source: the schema of the columns is its last version, if `schema` is empty.
-            Of a sink: the schema is registered there.
-        schema: of the columns, as JSON. Empty in a sink: one that follows from the columns.
-    """
-
-    registry: str
-    subject: str
-    schema: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Topics to read; `name` is its view in SQL.
 
     Args:
         options: of the connector.
         json_schema: of JSON values, as DDL; None if they are not JSON.
-        avro: None if values are not Avro. If they are neither, they stay bytes.
+        format: of values that have a schema; None if they have none. If they are neither, they
+            stay bytes.
+        key_format: of keys that have a schema; None if keys are text.
         is_envelope: whether values are Debezium's change events of rows with the schema.
         is_framed: whether JSON values begin with the id of a registry's schema.
         on_error: the action for values that do not fit: stop, dead_letter or drop.
@@ -137,12 +145,18 @@ class Source:
     watermark: Watermark | None
     is_envelope: bool = False
     is_framed: bool = False
-    avro: AvroValues | None = None
+    format: ValueFormat | None = None
+    key_format: ValueFormat | None = None
+
+    @property
+    def has_values(self) -> bool:
+        """Whether values become columns."""
+        return self.json_schema is not None or self.format is not None
 
     @property
     def is_decoded(self) -> bool:
-        """Whether values become columns."""
-        return self.json_schema is not None or self.avro is not None
+        """Whether values or keys become columns, so that records may be damaged."""
+        return self.has_values or self.key_format is not None
 
     @property
     def place(self) -> str:
@@ -184,7 +198,8 @@ class Sink:
     on_error: str = "stop"
     rows: int = 20
     options: Mapping[str, str] = field(default_factory=dict)
-    avro: AvroValues | None = None
+    format: ValueFormat | None = None
+    key_format: ValueFormat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +275,7 @@ _TABLE_FIELDS: Final = frozenset(
     {"keys", "order_by", "partition_by", "compact_at", "schema_changes", "on_error"}
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "topic": frozenset({"topic", "keys", "options", "delivery", "avro"}),
+    "topic": frozenset({"topic", "keys", "options", "delivery", "key", *FORMATS}),
     "delta": _TABLE_FIELDS | {"path"},
     "iceberg": _TABLE_FIELDS | {"path", "table", "options"},
     "parquet": frozenset({"path", "partition_by"}),
@@ -306,8 +321,8 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(str(error)) from error
     read = _filled(read, {**os.environ, **values})
-    _only(read, _TOP, "the file")
-    connector = _one_of(read, "connector", tuple(_CONNECTORS), "sparkraft")
+    refuse_others(read, _TOP, "the file")
+    connector = one_of(read, "connector", tuple(_CONNECTORS), "sparkraft")
     if connector != "sparkraft" and "group" in read:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
     if connector != "sparkraft" and "batches_topic" in read:
@@ -316,16 +331,16 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     if connector != "sparkraft" and any(sink.delivery == "exactly_once" for sink in written):
         raise SpecError('delivery = "exactly_once" needs connector = "sparkraft"')
     return Pipeline(
-        name=_text(read, "name", "the file"),
-        checkpoint=_path(_text(read, "checkpoint", "the file"), folder),
+        name=needed_text(read, "name", "the file"),
+        checkpoint=_path(needed_text(read, "checkpoint", "the file"), folder),
         trigger=str(read.get("trigger", "1 second")),
-        output_mode=_one_of(read, "output_mode", _OUTPUT_MODES, "append"),
+        output_mode=one_of(read, "output_mode", _OUTPUT_MODES, "append"),
         group=read.get("group"),
         metrics=str(read.get("metrics", "")),
         batches_topic=str(read.get("batches_topic", "")),
         connector=_CONNECTORS[connector],
         master=str(read.get("master", "local[*]")),
-        spark=_strings(_table(read, "spark", needed=False)),
+        spark=as_strings(sub_table(read, "spark", needed=False)),
         sources=sources,
         stages=_stages(read, [source.name for source in sources]),
         sinks=written,
@@ -360,7 +375,7 @@ def _tables(read: Mapping[str, Any], name: str) -> list[tuple[dict[str, Any], bo
     found = read.get(name)
     if isinstance(found, list) and all(isinstance(each, dict) for each in found):
         return [(dict(each), True) for each in found]
-    return [(dict(_table(read, name)), False)]
+    return [(dict(sub_table(read, name)), False)]
 
 
 def _sources(read: Mapping[str, Any], folder: Path) -> tuple[Source, ...]:
@@ -375,61 +390,45 @@ def _sources(read: Mapping[str, Any], folder: Path) -> tuple[Source, ...]:
 
 def _source(name: str, given: dict[str, Any], folder: Path) -> Source:
     json_part = given.pop("json", None)
-    avro_part = given.pop("avro", None)
     watermark = given.pop("watermark", None)
     if json_part is not None:
-        _only(json_part, {"schema", "on_error", "envelope", "framing"}, "[source.json]")
-    if avro_part is not None:
-        if json_part is not None:
-            raise SpecError("[source.json] and [source.avro]: values are of one format")
-        _only(avro_part, {"registry", "subject", "schema", "on_error"}, "[source.avro]")
+        refuse_others(json_part, {"schema", "on_error", "envelope", "framing"}, "[source.json]")
+    form, key_form = (source_format(given, folder, is_key=is_key) for is_key in (False, True))
+    if json_part is not None and form is not None:
+        raise SpecError(f"[source.json] and {form.place}: values are of one format")
+    is_envelope = one_of(json_part or {}, "envelope", _ENVELOPES, "none") == "debezium"
+    if is_envelope and key_form is not None:
+        raise SpecError("[source.json] envelope reads keys as JSON: [source.key] is not for it")
+    key_tables = given.pop("key", {})
+    tables = [json_part, given.pop(form.kind) if form else None]
+    tables.append(key_tables[key_form.kind] if key_form else None)
+    schema = None if json_part is None else needed_text(json_part, "schema", "[source.json]")
     return Source(
         name=name,
-        avro=None if avro_part is None else _source_avro(avro_part, given, folder),
-        json_schema=None if json_part is None else _text(json_part, "schema", "[source.json]"),
-        on_error=_one_of(json_part or avro_part or {}, "on_error", _ON_ERROR, "stop"),
+        format=form,
+        key_format=key_form,
+        json_schema=schema,
+        on_error=_on_error([each for each in tables if each is not None]),
         watermark=_watermark(watermark),
-        is_envelope=_one_of(json_part or {}, "envelope", _ENVELOPES, "none") == "debezium",
+        is_envelope=is_envelope,
         is_framed=_is_framed(json_part or {}),
-        options=_strings(given),
+        options=as_strings(given),
     )
 
 
+def _on_error(tables: Sequence[Mapping[str, Any]]) -> str:
+    """The rule of a source, which the table of its values or that of its keys may have."""
+    found = {one_of(each, "on_error", _ON_ERROR, "stop") for each in tables if "on_error" in each}
+    if len(found) > 1:
+        raise SpecError("on_error of values and of keys must be the same: it is for whole records")
+    return found.pop() if found else "stop"
+
+
 def _is_framed(json_part: Mapping[str, Any]) -> bool:
-    framing = _one_of(json_part, "framing", _FRAMINGS, "none")
+    framing = one_of(json_part, "framing", _FRAMINGS, "none")
     if framing != "none" and json_part.get("envelope", "none") != "none":
         raise SpecError("[source.json]: framing and envelope cannot be combined")
     return framing == "confluent"
-
-
-def _source_avro(given: Mapping[str, Any], source: Mapping[str, Any], folder: Path) -> AvroValues:
-    topic = str(source.get("subscribe", ""))
-    found = _avro(given, topic, "[source.avro]", folder)
-    if found.registry and not found.schema and not found.subject:
-        raise SpecError("[source.avro] needs subject or schema, unless one topic is read")
-    return found
-
-
-def _avro(given: Mapping[str, Any], topic: str, where: str, folder: Path) -> AvroValues:
-    registry, subject, schema = (str(given.get(k, "")) for k in ("registry", "subject", "schema"))
-    if not registry and not schema:
-        raise SpecError(f"{where} needs registry, or schema if values have no framing")
-    if topic and "," not in topic:
-        subject = subject or f"{topic}-value"
-    if schema and not schema.lstrip().startswith(("{", "[", '"')):
-        try:
-            schema = (folder / schema).read_text()
-        except OSError as error:
-            raise SpecError(f"{where} schema {schema}: {error.strerror}") from None
-    return AvroValues(registry=registry, subject=subject, schema=schema)
-
-
-def _sink_avro(given: Mapping[str, Any], where: str, folder: Path) -> AvroValues | None:
-    if "avro" not in given:
-        return None
-    avro, where = _table(given, "avro"), f"avro of {where}"
-    _only(avro, {"registry", "subject", "schema"}, where)
-    return _avro(avro, str(given.get("topic", "")), where, folder)
 
 
 def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
@@ -441,7 +440,9 @@ def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
         if not given:
             continue
         where = "[[transform]]" if is_named else "[transform]"
-        _only(given, {"sql", "function", "inputs"} | ({"name"} if is_named else set()), where)
+        refuse_others(
+            given, {"sql", "function", "inputs"} | ({"name"} if is_named else set()), where
+        )
         if ("sql" in given) == ("function" in given):
             raise SpecError(f"{where} has both sql and function, or neither; one is run")
         inputs = tuple(given.get("inputs", names[-1:] if stages else names))
@@ -468,11 +469,11 @@ def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
 def _cases(read: Mapping[str, Any], sources: Sequence[str]) -> tuple[Case, ...]:
     cases = []
     for given in read.get("test", ()):
-        name = _text(given, "name", "[[test]]")
-        _only(given, {"name", "input", "expected", "damaged", "error"}, f"test {name!r}")
+        name = needed_text(given, "name", "[[test]]")
+        refuse_others(given, {"name", "input", "expected", "damaged", "error"}, f"test {name!r}")
         found = given.get("input", [])
         inputs = {sources[0]: found} if isinstance(found, list) else found
-        _only(inputs, sources, f"input of test {name!r}")
+        refuse_others(inputs, sources, f"input of test {name!r}")
         cases.append(
             Case(
                 name=name,
@@ -508,12 +509,15 @@ def _sink(given: Mapping[str, Any], folder: Path) -> Sink:
 def _destination(
     given: Mapping[str, Any], folder: Path, where: str, fields: Mapping[str, frozenset[str]]
 ) -> Sink:
-    kind = _one_of(given, "kind", tuple(fields), "")
+    kind = one_of(given, "kind", tuple(fields), "")
     where = where or f"the {kind} sink"
-    _only(given, fields[kind] | {"kind"}, where)
+    refuse_others(given, fields[kind] | {"kind"}, where)
     if kind in _SINK_NEEDS:
-        _text(given, _SINK_NEEDS[kind], where)
+        needed_text(given, _SINK_NEEDS[kind], where)
     keys, parts = (_columns(given, name, where) for name in ("keys", "partition_by"))
+    key_form = sink_format(given, where, folder, is_key=True)
+    if key_form is not None and not keys:
+        raise SpecError(f"key.{key_form.kind} of {where} needs keys, the columns of the key")
     return Sink(
         kind=kind,
         path=_path(given.get("path", ""), folder),
@@ -523,13 +527,14 @@ def _destination(
         partition_by=parts,
         compact_at=_number(given, "compact_at", where),
         topic=given.get("topic", ""),
-        delivery=_one_of(given, "delivery", _DELIVERIES, _DELIVERIES[0]),
+        delivery=one_of(given, "delivery", _DELIVERIES, _DELIVERIES[0]),
         function=given.get("function", ""),
-        schema_changes=_one_of(given, "schema_changes", _SCHEMA_CHANGES, "fail"),
-        on_error=_one_of(given, "on_error", _ON_ERROR, "stop"),
+        schema_changes=one_of(given, "schema_changes", _SCHEMA_CHANGES, "fail"),
+        on_error=one_of(given, "on_error", _ON_ERROR, "stop"),
         rows=int(given.get("rows", 20)),
-        options=_strings(given.get("options", {})),
-        avro=_sink_avro(given, where, folder),
+        options=as_strings(given.get("options", {})),
+        format=sink_format(given, where, folder, is_key=False),
+        key_format=key_form,
     )
 
 
@@ -577,22 +582,24 @@ def _dead_letter(
         return None
     if not needed:
         raise SpecError(
-            '[dead_letter] needs on_error = "dead_letter" in [source.json], [source.avro] or a sink'
+            '[dead_letter] needs on_error = "dead_letter" in the format of a source or in a sink'
         )
-    return _destination(_table(read, "dead_letter"), folder, "[dead_letter]", _DEAD_LETTER_FIELDS)
+    return _destination(
+        sub_table(read, "dead_letter"), folder, "[dead_letter]", _DEAD_LETTER_FIELDS
+    )
 
 
 def _watermark(given: Any) -> Watermark | None:
     if given is None:
         return None
     where = "[source.watermark]"
-    _only(given, {"event_time", "delay", "deduplicate_by"}, where)
+    refuse_others(given, {"event_time", "delay", "deduplicate_by"}, where)
     keys = given.get("deduplicate_by", ())
     if isinstance(keys, str) or not all(isinstance(each, str) for each in keys):
         raise SpecError(f'deduplicate_by of {where} must be a list, such as ["value.id"]')
     return Watermark(
-        event_time=_text(given, "event_time", where),
-        delay=_text(given, "delay", where),
+        event_time=needed_text(given, "event_time", where),
+        delay=needed_text(given, "delay", where),
         deduplicate_by=tuple(keys),
     )
 
@@ -600,41 +607,3 @@ def _watermark(given: Any) -> Watermark | None:
 def _path(text: str, folder: Path) -> str:
     """Relative to the file, unless it is a URL or nothing."""
     return text if not text or "://" in text else str(folder / text)
-
-
-def _table(read: Mapping[str, Any], name: str, *, needed: bool = True) -> Mapping[str, Any]:
-    found = read.get(name, None if needed else {})
-    if not isinstance(found, dict):
-        raise SpecError(f"there is no [{name}]")
-    return found
-
-
-def _text(given: Any, name: str, where: str) -> str:
-    found = given.get(name) if isinstance(given, dict) else None
-    if not isinstance(found, str) or not found:
-        raise SpecError(f"{where} needs {name}, a text")
-    return found
-
-
-def _one_of(given: Mapping[str, Any], name: str, allowed: tuple[str, ...], default: str) -> str:
-    found = given.get(name, default)
-    if found not in allowed:
-        raise SpecError(f"{name} is one of {', '.join(allowed)}, not {found!r}")
-    return str(found)
-
-
-def _strings(given: Mapping[str, Any]) -> dict[str, str]:
-    """Options as Spark takes them: true, not True."""
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in given.items()
-    }
-
-
-def _only(given: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
-    known = sorted(allowed)
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
-            raise SpecError(f"{where} has no {name}{hint}")

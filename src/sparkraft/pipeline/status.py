@@ -36,11 +36,16 @@ def beside(checkpoint: str, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
+def file_of(checkpoint: str) -> Path:
+    """The status file of a checkpoint."""
+    return beside(checkpoint, _SUFFIX)
+
+
 def write(checkpoint: str, **fields: Any) -> None:
     """Add fields to the status, replacing the file as a whole."""
     if not is_local(checkpoint):
         return
-    path = beside(checkpoint, _SUFFIX)
+    path = file_of(checkpoint)
     known = read(checkpoint)
     new = path.with_name(path.name + ".new")
     new.write_text(json.dumps(known | fields | {"at_ms": int(time.time() * 1000)}, indent=1) + "\n")
@@ -50,7 +55,7 @@ def write(checkpoint: str, **fields: Any) -> None:
 def read(checkpoint: str) -> dict[str, Any]:
     """The status as last written; empty if the pipeline has never run."""
     try:
-        found: dict[str, Any] = json.loads(beside(checkpoint, _SUFFIX).read_text())
+        found: dict[str, Any] = json.loads(file_of(checkpoint).read_text())
     except (OSError, ValueError):
         return {}
     return found

@@ -3,8 +3,9 @@
 Invariants:
     * A value is stored as it is, stored in a wider type, or reported: never rounded or cut.
     * A column is left out only with `schema_changes = "ignore"`, and is counted then.
+    * A row that breaks a rule of the table is reported.
 
-Not here: tables themselves (`delta`).
+Not here: tables themselves (`delta`), their rules (`table_rules`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 TOMBSTONE: Final = "tombstone"
 """The boolean column that marks a row as the deletion of its keys."""
+
+BROKEN_RULE: Final = "__sparkraft_broken_rule"
+"""A column of a batch that is not stored: the rule of the table that a row breaks, or null."""
 
 
 class Misfit(NamedTuple):
@@ -47,7 +51,7 @@ class TableFit:
     deletes: bool = False
 
     def without_misfits(self, rows: pa.Table) -> tuple[pa.Table, list[Misfit]]:
-        """Separate the rows whose values do not fit.
+        """Separate the rows whose values do not fit, or that break a rule of the table.
 
         A column of another kind, such as text for a number, is a change of the schema, and
         `fitted` fails.
@@ -60,10 +64,15 @@ class TableFit:
             if _widens(rows.schema.field(name).type, wanted):
                 for row, error in _misfits(rows.column(name), wanted):
                     errors.setdefault(row, f"column {name} of the {self.name}: {error}")
+        for row, rule in _broken_rules(rows):
+            errors.setdefault(row, self._broken(rule))
         return _separated(rows, errors) if errors else (rows, [])
 
     def fitted(self, rows: pa.Table) -> tuple[pa.Table, int]:
         """Return the rows with the table's types, and how many values had to be left out."""
+        broken = next(_broken_rules(rows), None)
+        if BROKEN_RULE in rows.column_names:
+            rows = rows.drop_columns([BROKEN_RULE])
         fields, columns, ignored = [], [], 0
         deletes = self.deletes
         for field in rows.schema:
@@ -86,7 +95,12 @@ class TableFit:
             fields.append(name)
             columns.append(column)
         self._check_missing([name for name in self.columns.names if name not in fields])
+        if broken:
+            raise SpecError(self._broken(broken[1]))
         return type(rows).from_arrays(columns, names=fields), ignored
+
+    def _broken(self, rule: str) -> str:
+        return f"{self.name}: a row breaks the table's {rule}"
 
     def _check_new(self, names: Sequence[str]) -> None:
         if names and self.schema_changes == "fail":
@@ -117,10 +131,24 @@ class TableFit:
         )
 
 
+def _broken_rules(rows: pa.Table) -> Iterator[tuple[int, str]]:
+    """The rows that break a rule, and the rules' names."""
+    if BROKEN_RULE not in rows.column_names:
+        return
+    column = rows.column(BROKEN_RULE)
+    if column.null_count < len(column):
+        yield from ((row, str(rule)) for row, rule in enumerate(column.to_pylist()) if rule)
+
+
 def _separated(rows: pa.Table, errors: Mapping[int, str]) -> tuple[pa.Table, list[Misfit]]:
-    kept = [row for row in range(rows.num_rows) if row not in errors]
+    import pyarrow as pa
+
+    # Of no row, Arrow would not know the type of the places.
+    kept: Any = pa.array([row for row in range(rows.num_rows) if row not in errors], pa.int64())
     places = sorted(errors)
     found = rows.take(places).to_pylist()
+    for row in found:
+        row.pop(BROKEN_RULE, None)
     return rows.take(kept), [
         Misfit(row, errors[place]) for row, place in zip(found, places, strict=True)
     ]
@@ -142,10 +170,27 @@ def _misfits(column: Any, wanted: pa.DataType, first: int = 0) -> Iterator[tuple
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, all of which may be null: a later batch may lack one."""
+    """The same columns, all of which may be null, also inside: a later batch may lack one."""
     import pyarrow as pa
 
-    return pa.schema([field.with_nullable(nullable=True) for field in schema])
+    return pa.schema([_nullable_field(field) for field in schema])
+
+
+def _nullable_field(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(_nullable_inside(field.type)).with_nullable(nullable=True)
+
+
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable_field(kind.field(index)) for index in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        item: Any = _nullable_field(kind.item_field)
+        return pa.map_(_nullable_inside(kind.key_type), item)
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable_field(kind.value_field))
+    return kind
 
 
 def false_if_null(column: Any) -> Any:

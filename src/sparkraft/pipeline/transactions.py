@@ -22,10 +22,11 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.pipeline.wire import PEER_GONE, TRANSACTION_COORDINATOR, by_topic, check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.wire import Cluster
+    from sparkraft.protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ ONGOING: Final = "Ongoing"
 _INIT_VERSION_MAX: Final = 5
 _ADD_VERSION_MAX: Final = 3
 _END_VERSION_MAX: Final = 4
+_OFFSETS_VERSION_MAX: Final = 4
 """Higher versions select the flow of transaction.version 2, or two-phase commit (KIP-939)."""
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -43,7 +45,7 @@ _PATIENCE_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.02
 """Before a repeated request: Kafka's ADD_PARTITIONS_RETRY_BACKOFF_MS."""
 
-_NOT_COMMITTED: Final = frozenset(
+NOT_COMMITTED: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -51,7 +53,7 @@ _NOT_COMMITTED: Final = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""Responses to EndTxn for a transaction that ended differently, or whose id began another one."""
+"""Responses for a transaction that ended differently, or whose id began another one."""
 
 
 class ProducerEpoch(NamedTuple):
@@ -69,6 +71,13 @@ class Described(NamedTuple):
 
     producer: ProducerEpoch
     state: str
+
+
+class GroupOffsets(NamedTuple):
+    """A group's offsets, to be committed in a transaction."""
+
+    group: str
+    offsets: Mapping[TopicPartition, int]
 
 
 class TransactionCalls:
@@ -132,6 +141,41 @@ class TransactionCalls:
 
         self.retrying(attempt)
 
+    def commit_offsets(
+        self, transactional_id: str, producer: ProducerEpoch, shown: GroupOffsets
+    ) -> None:
+        """Make a group's offsets a part of the transaction, which they begin if it has not begun.
+
+        The group sees them once the transaction is committed. Deleted partitions are left out.
+        """
+        from sparkraft.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
+
+        adding = AddOffsetsToTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            group_id=shown.group,
+        )
+        storing = _offsets_request(transactional_id, producer, shown)
+
+        def add() -> None:
+            # The first look-up creates the topic of offsets. Kafka's AddOffsetsToTxn does not.
+            self.cluster.coordinator(shown.group)
+            answer = self._ask(transactional_id, adding, _OFFSETS_VERSION_MAX)
+            check(answer.error_code, f"AddOffsetsToTxn of {transactional_id}: {shown.group}")
+
+        def store() -> None:
+            connection = self.cluster.coordinator(shown.group)
+            answer = connection.ask(storing, version_max=_OFFSETS_VERSION_MAX)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        place = f"{topic.name}-{each.partition_index}"
+                        check(each.error_code, f"TxnOffsetCommit to group {shown.group}: {place}")
+
+        self.retrying(add)
+        self.retrying(store)
+
     def end(self, transactional_id: str, producer: ProducerEpoch, *, committed: bool) -> bool:
         """Commit or abort a transaction; whether it has ended that way, now or before."""
         from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
@@ -145,7 +189,7 @@ class TransactionCalls:
 
         def attempt() -> bool:
             answer = self._ask(transactional_id, request, _END_VERSION_MAX)
-            if answer.error_code in _NOT_COMMITTED:
+            if answer.error_code in NOT_COMMITTED:
                 return False
             check(answer.error_code, f"EndTxn of {transactional_id}")
             return True
@@ -218,6 +262,34 @@ class TransactionCalls:
 
 
 _PATTERN_VERSION_MIN: Final = 2
+
+
+def _offsets_request(
+    transactional_id: str, producer: ProducerEpoch, shown: GroupOffsets
+) -> TxnOffsetCommitRequest:
+    """Without a member: Kafka checks the generation only of those that name one (KIP-447)."""
+    from sparkraft.protocol.messages import k28_txn_offset_commit as message
+
+    return message.TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        group_id=shown.group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[
+            message.TxnOffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    message.TxnOffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=shown.offsets[topic, number],
+                        committed_metadata="",
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(shown.offsets)
+        ],
+    )
 
 
 class OpenTransaction:

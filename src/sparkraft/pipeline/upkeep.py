@@ -9,12 +9,14 @@ tasks are younger than `RETAIN_HOURS_MIN`.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.table_files import filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,10 +59,32 @@ def keep_up(path: str, *, target_bytes: int = TARGET_BYTES, retain_hours: int) -
     _compact(table, target_bytes)
     table.update_incremental()
     after = len(table.file_uris())
-    deleted = table.vacuum(
-        retention_hours=retain_hours, dry_run=False, enforce_retention_duration=False, full=True
-    )
-    return Upkeep(before, after, len(deleted))
+    return Upkeep(before, after, _vacuum(table, path, retain_hours))
+
+
+_DELETION_VECTORS: Final = re.compile(r"(?:^|/)deletion_vector_[^/]*$")
+
+
+def _vacuum(table: DeltaTable, path: str, retain_hours: int) -> int:
+    """Delete old files that are not needed; return their number.
+
+    deltalake 1.6 takes files of deletion vectors for files without a commit. In a table with such
+    files, it deletes only those that a commit has removed, and the others are deleted here.
+    """
+    asked: dict[str, Any] = {
+        "retention_hours": retain_hours,
+        "enforce_retention_duration": False,
+    }
+    found = table.vacuum(dry_run=True, full=True, **asked)
+    needed = {each for each in found if _DELETION_VECTORS.search(each)}
+    if not needed:
+        return len(table.vacuum(dry_run=False, full=True, **asked))
+    deleted = table.vacuum(dry_run=False, full=False, **asked)
+    others = {*found} - {*deleted} - needed
+    system, base = filesystem(path)
+    for each in others:
+        system.delete_file(f"{base}/{each}")
+    return len(deleted) + len(others)
 
 
 class CompactionPolicy:

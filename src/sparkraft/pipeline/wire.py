@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from sparkraft.base.ids import TopicPartition
+    from sparkraft.base.ids import TopicPartition, Uuid
     from sparkraft.pipeline.options import ClientOptions
     from sparkraft.security.login import Credentials
     from sparkraft.security.tls_settings import TlsSettings
@@ -242,6 +242,8 @@ class TopicInfo:
     replicas: dict[int, list[int]]
     """Partition → broker ids."""
     is_internal: bool
+    topic_id: Uuid
+    """ZERO from brokers before 2.8 (KIP-516)."""
 
 
 class Cluster:
@@ -345,7 +347,10 @@ class Cluster:
             leaders = {each.partition_index: each.leader_id for each in topic.partitions}
             replicas = {each.partition_index: each.replica_nodes for each in topic.partitions}
             found[topic.name] = TopicInfo(
-                leaders=leaders, replicas=replicas, is_internal=topic.is_internal
+                leaders=leaders,
+                replicas=replicas,
+                is_internal=topic.is_internal,
+                topic_id=topic.topic_id,
             )
         self._topics.update(found)
         return found

@@ -25,6 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sparkraft.base.errors import InputError
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.demo import check, driver, flights
@@ -129,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _clear(data)
         with _cluster(data, values.port, has_console=not values.check) as bootstrap:
             return _demo(data, bootstrap, stop, checked=values.check)
-    except (flights.NoFlights, OptionError, spec.SpecError, running.PipelineError) as error:
+    except (flights.NoFlights, OptionError, InputError, running.PipelineError) as error:
         say(f"quickstart: {error}")
         return 1
     except subprocess.CalledProcessError as error:
