@@ -31,6 +31,7 @@ from sparkraft.zookeeper.requests import (
     GetAcl,
     GetChildren,
     GetData,
+    MultiRead,
     SetData,
     Sync,
 )
@@ -189,6 +190,34 @@ def test_many_requests_are_pipelined_and_matched(root: str, witness: KazooClient
 
     asyncio.run(run())
     assert len(witness.get_children("/")) == 500
+
+
+def test_reads_sent_together_have_the_results_of_single_reads(
+    root: str, witness: KazooClient
+) -> None:
+    async def run() -> None:
+        async with session(root) as zookeeper:
+            names = [str(number) for number in range(250)]
+            await zookeeper.submit_all([Create(path=f"/{each}", data=b"x") for each in names])
+            await zookeeper.submit(SetData(path="/7", data=b""))
+            singly = [GetData(path=f"/{each}") for each in [*names, "none"]]
+            together = [MultiRead(tuple(singly[at : at + 100])) for at in (0, 100, 200)]
+            found = [each for part in await zookeeper.submit_all(together) for each in part]
+            assert found[:-1] == (await zookeeper.submit_all(singly))[:-1]
+            assert isinstance(found[-1], NoNodeError)
+            assert found[-1].path == "/none"
+
+    asyncio.run(run())
+
+
+def test_a_path_that_utf8_cannot_encode_fails_alone(root: str, witness: KazooClient) -> None:
+    async def run() -> None:
+        async with session(root, in_flight_max=1) as zookeeper:
+            bad, good = await zookeeper.submit_all([GetData(path="/\ud800"), GetData(path="/")])
+            assert isinstance(bad, UnicodeEncodeError)
+            assert good[0] == b""
+
+    asyncio.run(run())
 
 
 def test_a_session_survives_its_server(zookeeper_jars: Path, tmp_path: Path) -> None:

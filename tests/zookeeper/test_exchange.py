@@ -16,6 +16,7 @@ from sparkraft.zookeeper.exchange import (
 )
 from sparkraft.zookeeper.jute import Reader
 from sparkraft.zookeeper.requests import (
+    OPEN_ACL,
     Check,
     Create,
     Delete,
@@ -24,6 +25,7 @@ from sparkraft.zookeeper.requests import (
     GetChildren,
     GetData,
     Multi,
+    MultiRead,
     SetAcl,
     SetData,
     SetWatches,
@@ -50,7 +52,7 @@ def opened(chroot: str = "") -> Exchange:
         (Create(path="/a", data=b"x"), kazoo.Create("/a", b"x", OPEN, 0)),
         (
             Create(path="/a", ephemeral=True, sequential=True),
-            kazoo.Create("/a", b"", OPEN, 3),
+            kazoo.Create("/a", None, OPEN, 3),
         ),
         (Delete(path="/a", version=7), kazoo.Delete("/a", 7)),
         (Exists(path="/a", watch=True), kazoo.Exists("/a", lambda _: None)),
@@ -58,7 +60,7 @@ def opened(chroot: str = "") -> Exchange:
         (SetData(path="/a", data=b"y", version=3), kazoo.SetData("/a", b"y", 3)),
         (GetAcl(path="/a"), kazoo.GetACL("/a")),
         (
-            SetAcl(path="/a", acl=Create(path="/").acl, version=2),
+            SetAcl(path="/a", acl=OPEN_ACL, version=2),
             kazoo.SetACL("/a", OPEN, 2),
         ),
         (GetChildren(path="/a"), kazoo.GetChildren2("/a", None)),
@@ -148,6 +150,48 @@ def test_a_transaction_that_failed_names_the_culprit() -> None:
         Multi(operations).decode(Reader(raw), "")
     assert (caught.value.index, caught.value.path) == (1, "/a")
     assert caught.value.codes == (0, -103, -2)
+
+
+def read_frame(path: str) -> bytes:
+    """As MultiOperationRecord has it: op 4, not done, -1, then the request."""
+    return bytes.fromhex("00000004 00 ffffffff") + GetData(path=path).encode("/kafka")
+
+
+def test_reads_sent_together_are_framed_as_a_transaction() -> None:
+    reads = MultiRead((GetData(path="/a"), GetData(path="/b")))
+    assert reads.op == 22
+    end = bytes.fromhex("ffffffff 01 ffffffff")
+    assert reads.encode("/kafka") == read_frame("/a") + read_frame("/b") + end
+
+
+STAT = kazoo.stat_struct.pack(*range(1, 12))
+READ_TOGETHER = (
+    bytes.fromhex("00000004 00 00000000 00000002 6869") + STAT
+    + bytes.fromhex("ffffffff 00 ffffff9b ffffff9b")
+    + bytes.fromhex("00000004 00 00000000 ffffffff") + STAT
+)  # fmt: skip
+
+
+def test_one_of_the_reads_sent_together_may_be_refused() -> None:
+    reads = MultiRead(tuple(GetData(path=path) for path in ("/a", "/b", "/c")))
+    first, second, third = reads.decode(Reader(READ_TOGETHER), "")
+    assert first == (b"hi", Stat(*range(1, 12)))
+    assert third == (b"", Stat(*range(1, 12)))
+    assert isinstance(second, NoNodeError)
+    assert second.path == "/b"
+
+
+@pytest.mark.parametrize("cut", range(len(READ_TOGETHER)))
+def test_a_reply_to_reads_that_ends_too_early_is_refused(cut: int) -> None:
+    reads = MultiRead(tuple(GetData(path=path) for path in ("/a", "/b", "/c")))
+    with pytest.raises(DecodeError):
+        reads.decode(Reader(READ_TOGETHER[:cut]), "")
+
+
+def test_fewer_results_than_reads_are_refused() -> None:
+    raw = bytes.fromhex("ffffffff 01 ffffffff")
+    with pytest.raises(DecodeError, match="fewer results than requests"):
+        MultiRead((GetData(path="/a"),)).decode(Reader(raw), "")
 
 
 def test_errors_have_the_names_of_their_codes() -> None:

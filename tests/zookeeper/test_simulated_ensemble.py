@@ -31,6 +31,7 @@ from sparkraft.zookeeper.requests import (
     GetChildren,
     GetData,
     Multi,
+    MultiRead,
     Request,
     SetAcl,
     SetData,
@@ -80,6 +81,16 @@ def random_multi(dice: random.Random) -> Request:
         elif dice.random() < 0.2:
             writes.append(Check(path=dice.choice(NAMES[:8]), version=dice.choice([0, 1])))
     return Multi(tuple(writes))
+
+
+def random_multi_read(dice: random.Random) -> Request:
+    paths = [dice.choice(NAMES) for _ in range(dice.randint(1, 4))]
+    return MultiRead(tuple(GetData(path=each, watch=dice.random() < 0.5) for each in paths))
+
+
+def random_step(dice: random.Random) -> Request:
+    kinds = [random_request] * 7 + [random_multi] * 2 + [random_multi_read]
+    return dice.choice(kinds)(dice)
 
 
 def parts_of(request: Request) -> tuple[Request, ...]:
@@ -160,7 +171,7 @@ async def history(servers: str, seed: int, steps: int) -> list[tuple[Any, ...]]:
             told.owner(client.session_id)
         for _ in range(steps):
             client = dice.choice(clients)
-            request = random_multi(dice) if dice.random() < 0.2 else random_request(dice)
+            request = random_step(dice)
             if request == Delete(path="/") or (
                 getattr(request, "path", "") == "/" and isinstance(request, Delete)
             ):
@@ -223,6 +234,32 @@ def test_a_lost_reply_leaves_the_write_applied() -> None:
             ensemble.lose_reply = lambda: False
             stat = await client.submit_until_connected(Exists(path="/controller"))
             assert stat.ephemeral_owner == client.session_id
+            await client.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.real_time
+def test_servers_that_do_not_know_reads_sent_together_are_asked_one_by_one() -> None:
+    """Servers before ZooKeeper 3.6 close the connection; the session and its requests survive."""
+
+    async def run() -> None:
+        async with simulated() as (ensemble, servers):
+            ensemble.serves_multi_read = False
+            states: list[State] = []
+            client = make_client(servers, on_state=states.append, in_flight_max=3)
+            await client.start()
+            before = client.session_id
+            await client.submit_all([Create(path=f"/{at}", data=b"%d" % at) for at in range(40)])
+            reads = [GetData(path=f"/{at}") for at in range(41)]
+            together = [MultiRead(tuple(reads[at : at + 4])) for at in range(0, 41, 4)]
+            results = [each for found in await client.submit_all(together) for each in found]
+            assert [data for data, _ in results[:-1]] == [b"%d" % at for at in range(40)]
+            assert isinstance(results[-1], NoNodeError)
+            (again,) = await client.submit_all(together[:1])
+            assert again == results[:4]
+            assert states.count(State.CONNECTING) == 1
+            assert client.session_id == before
             await client.close()
 
     asyncio.run(run())

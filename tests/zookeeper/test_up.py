@@ -4,6 +4,7 @@ import json
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,8 @@ def test_two_brokers_serve_and_one_replaces_the_controller(home, ensemble: Ensem
     assert (found["controller"], found["epoch"]) == (3 - killed, 2)
     texts = [step["text"] for step in found["failover"]]
     assert "read 1 brokers, 1 topics, 2 partitions" in texts
+    check_elections(explained(topics[2], capsys, "topic", "t"), killed)
+    assert explained(topics[2], capsys, "broker", str(3 - killed))["leads"] == 3
     # Until its session has expired the broker is still registered.
     start_killed = ["node", "start", str(killed), "--dir", str(home)]
     wait_until(lambda: cli.main(start_killed) == 0, "it starts again", 60)
@@ -70,9 +73,40 @@ def test_two_brokers_serve_and_one_replaces_the_controller(home, ensemble: Ensem
         return capsys.readouterr().out.split() == ["t", "u"]
 
     wait_until(are_listed, "the controller has sent the topics", 60)
+    # Of both controllers, from their files: neither process is that of then.
+    check_first_leaders(explained(cluster["bootstrap"], capsys, "topic", "t"), killed)
     explain[3] = cluster["bootstrap"]
     assert cli.main([*explain, "--last", "200"]) == 0
     check_that_the_journal_was_kept(capsys.readouterr().out, 3 - killed)
+
+
+def explained(bootstrap: str, capsys: pytest.CaptureFixture[str], *what: str) -> dict[str, Any]:
+    capsys.readouterr()
+    options = ["--bootstrap-server", bootstrap, "--output", "json", "--last", "100"]
+    assert cli.main(["explain", *what, *options]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def check_elections(topic: dict[str, Any], killed: int) -> None:
+    """The second controller gave the one partition that the killed broker led another leader.
+
+    It may elect others later: the killed broker returns, and brokers stop.
+    """
+    elections = [each for partition in topic["partitions"] for each in partition["elections"]]
+    cause = "a new controller found no online leader"
+    (won,) = [each for each in elections if each["cause"] == cause and each["leader"]]
+    assert won["controllerEpoch"] == 2
+    assert (won["leader"], won["chosenBy"]) == (3 - killed, "in-sync replica")
+    assert won["ruledOut"] == [{"replica": killed, "why": "broker not registered"}]
+
+
+def check_first_leaders(topic: dict[str, Any], killed: int) -> None:
+    """As `check_elections`; the first leaders are those of the killed controller."""
+    check_elections(topic, killed)
+    for partition in topic["partitions"]:
+        made = partition["elections"][-1]
+        assert (made["kind"], made["controllerEpoch"]) == ("made", 1)
 
 
 def check_that_the_journal_was_kept(text: str, second: int) -> None:

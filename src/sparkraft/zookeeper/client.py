@@ -3,6 +3,7 @@
     start ─► CONNECTING ⇄ CONNECTED ─► EXPIRED or CLOSED
 
 Invariants:
+    * A connection is authenticated before any request is sent on it.
     * A session has at most one connection. After a disconnect the same session continues on the
       next server; its watches are set again before any other request.
     * A request in flight at a disconnect fails with `ConnectionLossError`; it may have been
@@ -19,29 +20,42 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from sparkraft.security.sasl import SaslError
 from sparkraft.zookeeper.errors import (
     Code,
     ConnectionLossError,
     NodeExistsError,
     SessionExpiredError,
+    ZooKeeperError,
+    error_of,
 )
 from sparkraft.zookeeper.exchange import SessionState, WatchEvent
 from sparkraft.zookeeper.line import Line
-from sparkraft.zookeeper.requests import Close, Create, Multi, Operation, Request
+from sparkraft.zookeeper.pipeline import Pipeline, fail_soon
+from sparkraft.zookeeper.requests import Close, Create, Multi, MultiRead, Operation, Request, Sasl
+from sparkraft.zookeeper.security import UNSECURED
 from sparkraft.zookeeper.watches import Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from sparkraft.base.env import Clock, Entropy
     from sparkraft.zookeeper.connect_string import ConnectString
     from sparkraft.zookeeper.exchange import SessionOpened
+    from sparkraft.zookeeper.logins import EnsembleLogin
+    from sparkraft.zookeeper.pipeline import OnResult
+    from sparkraft.zookeeper.security import EnsembleSecurity
 
     Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[Any]]
     """Opens a transport for the factory's protocol, to a host and port; OSError if it fails."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,6 +68,9 @@ IN_FLIGHT_MAX = 10
 RECONNECT_MS_MAX = 1_000
 """Longest wait, chosen at random, before the servers are tried again from the first; a quarter of
 the session timeout if that is less, so that a short session does not expire of waiting."""
+
+CNONCE_BYTES = 16
+"""Random bytes of the client's nonce in an exchange of SASL tokens."""
 
 CLOSE_SECONDS_MAX = 5
 """Longest wait for the reply to the end of the session."""
@@ -89,6 +106,7 @@ class ZooKeeperClient:
         entropy: Entropy,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         in_flight_max: int = IN_FLIGHT_MAX,
+        security: EnsembleSecurity = UNSECURED,
         on_event: Callable[[WatchEvent], None] = lambda _: None,
         on_state: Callable[[State], None] = lambda _: None,
     ) -> None:
@@ -101,6 +119,8 @@ class ZooKeeperClient:
             entropy: the order of the servers, and the waits between attempts.
             session_timeout_ms: wanted; the ensemble may grant another.
             in_flight_max: requests without a reply; more of them wait.
+            security: the user of the session, and the lists of new znodes; `connect` secures
+                connections.
             on_event: called when a watch fired. Must not block.
             on_state: called when the state changed. Must not block.
         """
@@ -110,14 +130,16 @@ class ZooKeeperClient:
         self._connect = connect
         self._clock = clock
         self._entropy = entropy
-        self._in_flight_max = in_flight_max
-        self._slots = asyncio.Semaphore(in_flight_max)
+        self._security = security
+        self._pipeline = Pipeline(in_flight_max, self._post)
         self._on_event = on_event
         self._on_state = on_state
         self._session = SessionState()
         self._watches = Watches()
         self._waiters: list[asyncio.Future[None]] = []
         self._line: Line | None = None
+        self._refuses_multi_read = False
+        """Whether a server has refused a `MultiRead`."""
         self._task: asyncio.Task[None] | None = None
         self._last_failure = "no server responded"
 
@@ -147,12 +169,12 @@ class ZooKeeperClient:
 
     async def close(self) -> None:
         """End the session: its ephemeral znodes are deleted at once."""
-        if self.state is State.CONNECTED:
+        if self._line is not None and self.state is State.CONNECTED:
             with suppress(
                 TimeoutError, ConnectionLossError
             ):  # the timeout of the session ends it then
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
-                    await self._send(Close())
+                    await self._line.send(Close())
         if self.state is not State.EXPIRED:
             self._set_state(State.CLOSED)
         if self._task is not None:
@@ -167,8 +189,15 @@ class ZooKeeperClient:
             SessionExpiredError: the session has ended.
             ZooKeeperError: the server refused it.
         """
-        async with self._slots:
-            return await self._send(request)
+        return await self._pipeline.send(request)
+
+    def _with_acl(self, request: Any) -> Any:
+        """The request with the lists of the znodes that it creates."""
+        if isinstance(request, Create) and request.acl is None:
+            return replace(request, acl=self._security.acl_of(request.path))
+        if isinstance(request, Multi):
+            return replace(request, operations=tuple(map(self._with_acl, request.operations)))
+        return request
 
     async def submit_until_connected(self, request: Request) -> Any:
         """As `submit`, but after a disconnect wait for the next connection and send it again.
@@ -181,24 +210,25 @@ class ZooKeeperClient:
             with suppress(ConnectionLossError):
                 return await self.submit(request)
 
-    async def submit_all(self, requests: list[Request]) -> list[Any]:
+    async def submit_all(self, requests: Sequence[Request]) -> list[Any]:
         """Pipeline requests, each as `submit_until_connected`.
 
-        Returns a result or an exception for each, in their order.
+        Return a result or an exception for each, in their order. The reads of a `MultiRead` are
+        sent one by one if a server of the ensemble does not serve it.
         """
-        results: list[Any] = [None] * len(requests)
-        left = iter(enumerate(requests))
+        results = await self._submit_each(requests)
+        for index, request in enumerate(requests):
+            if isinstance(request, MultiRead) and _is_unimplemented(results[index]):
+                results[index] = await self._submit_each(request.reads)
+        return results
 
-        async def send_one_after_another() -> None:
-            for index, request in left:
-                try:
-                    results[index] = await self.submit_until_connected(request)
-                except Exception as error:
-                    results[index] = error
-
-        # Not a task for each request: there can be very many.
-        senders = min(self._in_flight_max, len(requests))
-        await asyncio.gather(*(send_one_after_another() for _ in range(senders)))
+    async def _submit_each(self, requests: Sequence[Request]) -> list[Any]:
+        results: list[Any] = [SessionExpiredError(Code.SESSION_EXPIRED)] * len(requests)
+        left = list(range(len(requests)))
+        with suppress(SessionExpiredError):
+            while left:
+                await self._connected()
+                left = await self._pipeline.send_all(requests, left, results)
         return results
 
     async def multi(self, *operations: Operation) -> list[Any]:
@@ -218,11 +248,25 @@ class ZooKeeperClient:
             with suppress(NodeExistsError):
                 await self.submit_until_connected(Create(path="/" + "/".join(names[:depth])))
 
-    async def _send(self, request: Request) -> Any:
-        self._check_not_ended()
-        if self._line is None:
-            raise ConnectionLossError(Code.CONNECTION_LOSS, request.path)
-        return await self._line.send(request)
+    def _post(self, request: Request, on_result: OnResult) -> None:
+        """Send a request on the connection; without one, it fails soon."""
+        if self._line is None or self._has_ended():
+            code = Code.SESSION_EXPIRED if self._has_ended() else Code.CONNECTION_LOSS
+            fail_soon(on_result, error_of(code, request.path))
+            return
+        if isinstance(request, MultiRead):
+            if self._refuses_multi_read:
+                fail_soon(on_result, error_of(Code.UNIMPLEMENTED))
+                return
+            on_result = partial(self._on_multi_read, on_result)
+        if self._security.sets_acls:
+            request = self._with_acl(request)
+        self._line.post(request, on_result)
+
+    def _on_multi_read(self, on_result: OnResult, result: Any) -> None:
+        """Do not send another one to a server that closes the connection because of it."""
+        self._refuses_multi_read |= _is_unimplemented(result)
+        on_result(result)
 
     def _has_ended(self) -> bool:
         return self.state in {State.EXPIRED, State.CLOSED}
@@ -276,16 +320,33 @@ class ZooKeeperClient:
         try:
             async with asyncio.timeout(self.timeout_ms / 1000 / len(self.ensemble.servers)):
                 await self._connect(lambda: line, host, port)
+                line.open()
                 opened = await line.opened
+                if self._security.login is not None and opened.session_id:
+                    await self._authenticate(line, host, self._security.login)
             if self._continue(opened, line):
                 self._last_failure = await line.keep_alive(self.timeout_ms)
         except TimeoutError:
             self._last_failure = f"{host}:{port} did not respond"
-        except (OSError, ConnectionError) as error:
+        except (OSError, ConnectionError, SaslError, ZooKeeperError) as error:
             self._last_failure = f"{host}:{port}: {error}"
         finally:
             line.abort("the session left this server")
         _LOG.info("ZooKeeper %s:%d: %s", host, port, self._last_failure)
+
+    async def _authenticate(self, line: Line, host: str, login: EnsembleLogin) -> None:
+        """Exchange SASL tokens (`ZooKeeperSaslClient`).
+
+        Raises:
+            SaslError: the server does not know the credentials, or a ticket is missing.
+            ZooKeeperError: the server refused the user.
+        """
+        step = asyncio.to_thread if login.blocks else _at_once
+        cnonce = self._entropy.random_bytes(CNONCE_BYTES).hex()
+        exchange = await step(login.client, cnonce, host, line.peer_address)
+        token: bytes | None = await step(exchange.first)
+        while token is not None:
+            token = await step(exchange.respond, await line.send(Sasl(token)))
 
     def _on_line_end(self) -> None:
         """Report the disconnect before another request is sent on the closed connection."""
@@ -307,3 +368,12 @@ class ZooKeeperClient:
         self._line = line
         self._set_state(State.CONNECTED)
         return True
+
+
+def _is_unimplemented(result: Any) -> bool:
+    return isinstance(result, ZooKeeperError) and result.code == Code.UNIMPLEMENTED
+
+
+async def _at_once(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """As `asyncio.to_thread`, for work that does not block."""
+    return work(*arguments, **named)

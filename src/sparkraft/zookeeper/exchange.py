@@ -111,11 +111,11 @@ class Exchange:
 
     def encode(self, request: Request, xid: int = 0) -> bytes:
         """Return the frame of `request`; `xid` 0 takes the next number."""
+        body = request.encode(self.chroot)
         if not xid:
             self._xid = self._xid % _XID_MAX + 1
             xid = self._xid
             self._in_flight.append(xid)
-        body = request.encode(self.chroot)
         return jute.encode_buffer(jute.encode_int(xid) + jute.encode_int(request.op) + body)
 
     def feed(self, data: bytes) -> list[SessionOpened | WatchEvent | Reply]:

@@ -5,6 +5,7 @@ string as buffer, UTF-8           vector int32 count (-1: null), elements
 """
 
 import struct
+from typing import Any
 
 from sparkraft.base.errors import DecodeError
 
@@ -72,6 +73,10 @@ class Reader:
     def read_long(self) -> int:
         value: int = _LONG.unpack(self._take(8, "long"))[0]
         return value
+
+    def read_struct(self, form: struct.Struct, what: str) -> tuple[Any, ...]:
+        """Return neighboring values of fixed width; `form` is big-endian."""
+        return form.unpack(self._take(form.size, what))
 
     def read_buffer(self) -> bytes | None:
         size = self.read_int()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.errors import DecodeError
@@ -17,18 +18,20 @@ from sparkraft.zookeeper.exchange import (
     SessionState,
     WatchEvent,
 )
+from sparkraft.zookeeper.pipeline import fail_soon, settle
 from sparkraft.zookeeper.requests import Multi, Ping, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.base.env import Clock
+    from sparkraft.zookeeper.pipeline import OnResult
     from sparkraft.zookeeper.watches import Watches
 
 
 class _InFlight(NamedTuple):
     request: Request
-    result: asyncio.Future[Any]
+    on_result: OnResult
 
 
 class Line(asyncio.Protocol):
@@ -61,8 +64,21 @@ class Line(asyncio.Protocol):
         self._on_end = on_end
         self._exchange = Exchange(chroot)
         self._in_flight: deque[_InFlight] = deque()
+        self._unsent: list[bytes] | None = None
+        """Frames of requests that replies caused; None while no replies are being handled."""
         self._transport: asyncio.Transport | None = None
         self._heard_ms = clock.mono_ms()
+
+    @property
+    def peer_address(self) -> str | None:
+        """The server's IP address; None if the transport does not know it."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return peer[0] if isinstance(peer, tuple) else None
+
+    def open(self) -> None:
+        """Begin the handshake; to be called once the connection is secured."""
+        if self._transport is not None and not self.closed.done():
+            self._transport.write(self._exchange.open(self._session, self._timeout_ms))
 
     async def send(self, request: Request) -> Any:
         """Send `request` after those in flight; return its result.
@@ -71,12 +87,29 @@ class Line(asyncio.Protocol):
             ConnectionLossError: the connection was lost before the reply arrived.
             ZooKeeperError: the server refused it.
         """
-        if self._transport is None or self.closed.done():
-            raise error_of(Code.CONNECTION_LOSS, request.path)
         result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._in_flight.append(_InFlight(request, result))
-        self._transport.write(self._exchange.encode(request))
+        self.post(request, partial(settle, result))
         return await result
+
+    def post(self, request: Request, on_result: OnResult) -> None:
+        """Send `request` after those in flight; call `on_result` with its result or exception.
+
+        The requests that `on_result` posts are sent in one write, after all replies that have
+        arrived are handled.
+        """
+        if self._transport is None or self.closed.done():
+            fail_soon(on_result, error_of(Code.CONNECTION_LOSS, request.path))
+            return
+        try:
+            frame = self._exchange.encode(request)
+        except UnicodeEncodeError as error:  # of a name from JSON, in which half a pair is valid
+            fail_soon(on_result, error)
+            return
+        self._in_flight.append(_InFlight(request, on_result))
+        if self._unsent is None:
+            self._transport.write(frame)
+        else:
+            self._unsent.append(frame)
 
     def renew_watches(self) -> None:
         """Set the session's watches on this server; to be called before any request."""
@@ -109,15 +142,20 @@ class Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.write(self._exchange.open(self._session, self._timeout_ms))
 
     def data_received(self, data: bytes) -> None:
         self._heard_ms = self._clock.mono_ms()
+        unsent: list[bytes] = []
+        self._unsent = unsent
         try:
             for found in self._exchange.feed(data):
                 self._on_found(found)
         except DecodeError as error:
             self.abort(str(error))
+        finally:
+            self._unsent = None
+        if unsent and self._transport is not None and not self.closed.done():
+            self._transport.write(b"".join(unsent))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(str(exc) if exc else "the server closed the connection")
@@ -135,14 +173,11 @@ class Line(asyncio.Protocol):
 
     def _on_reply(self, reply: Reply) -> None:
         self._session.last_zxid = max(self._session.last_zxid, reply.zxid)
-        request, result = self._in_flight.popleft()
+        request, on_result = self._in_flight[0]
+        result = _result(request, reply, self._exchange.chroot)
+        self._in_flight.popleft()
         self._watches.add(request, reply.code)
-        if result.done():
-            return  # cancelled
-        try:
-            result.set_result(_result(request, reply, self._exchange.chroot))
-        except ZooKeeperError as error:
-            result.set_exception(error)
+        on_result(result)
 
     def _end(self, reason: str) -> None:
         if self.closed.done():
@@ -150,15 +185,23 @@ class Line(asyncio.Protocol):
         self.closed.set_result(reason)
         if not self.opened.done():
             self.opened.set_exception(ConnectionError(reason))
-        for request, result in self._in_flight:
-            if not result.done():
-                result.set_exception(error_of(Code.CONNECTION_LOSS, request.path))
-        self._in_flight.clear()
+            self.opened.exception()  # retrieved: it has no waiter if the connection failed
         self._on_end()
+        lost, self._in_flight = self._in_flight, deque()
+        for request, on_result in lost:
+            on_result(error_of(Code.CONNECTION_LOSS, request.path))
 
 
 def _result(request: Request, reply: Reply, chroot: str) -> Any:
+    """Return the result in a reply, or the server's refusal as an exception.
+
+    Raises:
+        DecodeError: the reply is malformed.
+    """
     has_body = isinstance(request, Multi) and reply.reader.has_more  # a code for each operation
     if reply.code != Code.OK and not has_body:
-        raise error_of(reply.code, request.path)
-    return request.decode(reply.reader, chroot)
+        return error_of(reply.code, request.path)
+    try:
+        return request.decode(reply.reader, chroot)
+    except ZooKeeperError as refused:
+        return refused

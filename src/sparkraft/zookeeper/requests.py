@@ -4,19 +4,23 @@ Each request has `op`, its code on the wire; `encode(chroot)`, its body; `decode
 the result in the body of a reply without an error. A chroot (`/kafka`, or empty) precedes each path
 on the wire and is removed from each path in a result.
 
-    Multi body   { int32 op | bool false | int32 -1 | body of op } for each operation,
-                 int32 -1 | bool true | int32 -1
-    its reply    the same frames around results; op -1 with an int32 code if it failed
+    Multi, MultiRead   { int32 op | bool false | int32 -1 | body of op } for each operation,
+                       int32 -1 | bool true | int32 -1
+    their replies      the same frames around results; op -1 with an int32 code if it failed
 """
 
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.zookeeper import jute
-from sparkraft.zookeeper.errors import Code, MultiError
+from sparkraft.zookeeper.errors import Code, MultiError, ZooKeeperError, error_of
 from sparkraft.zookeeper.jute import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ANY_VERSION = -1
 """Matches each version of a znode."""
@@ -37,7 +41,9 @@ class Op(IntEnum):
     GET_CHILDREN2 = 12
     CHECK = 13
     MULTI = 14
+    MULTI_READ = 22
     SET_WATCHES = 101
+    SASL = 102
     CLOSE = -11
     ERROR = -1
 
@@ -96,20 +102,11 @@ def without_chroot(chroot: str, path: str) -> str:
     return path.removeprefix(chroot) or "/" if chroot else path
 
 
+_STAT = struct.Struct(">4q3iq2iq")
+
+
 def _stat(reader: Reader) -> Stat:
-    return Stat(
-        czxid=reader.read_long(),
-        mzxid=reader.read_long(),
-        ctime=reader.read_long(),
-        mtime=reader.read_long(),
-        version=reader.read_int(),
-        cversion=reader.read_int(),
-        aversion=reader.read_int(),
-        ephemeral_owner=reader.read_long(),
-        data_length=reader.read_int(),
-        num_children=reader.read_int(),
-        pzxid=reader.read_long(),
-    )
+    return Stat._make(reader.read_struct(_STAT, "Stat"))
 
 
 def _acl(reader: Reader) -> Acl:
@@ -132,8 +129,10 @@ class Create:
 
     op: ClassVar = Op.CREATE
     path: str
-    data: bytes = b""
-    acl: tuple[Acl, ...] = OPEN_ACL
+    data: bytes | None = None
+    """None: it has none, which differs from empty data for Kafka's `ZkProducerIdManager`."""
+    acl: tuple[Acl, ...] | None = None
+    """None: that of the client's configuration, else open to all."""
     ephemeral: bool = False
     sequential: bool = False
 
@@ -142,7 +141,7 @@ class Create:
         return (
             _full(chroot, self.path)
             + jute.encode_buffer(self.data)
-            + _encode_acl(self.acl)
+            + _encode_acl(OPEN_ACL if self.acl is None else self.acl)
             + jute.encode_int(flags)
         )
 
@@ -333,6 +332,21 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class Sasl:
+    """Send a token of the client; the result is that of the server, or its end of the exchange."""
+
+    op: ClassVar = Op.SASL
+    path: ClassVar[str] = ""
+    token: bytes = field(repr=False)
+
+    def encode(self, chroot: str) -> bytes:
+        return jute.encode_buffer(self.token)
+
+    def decode(self, reader: Reader, chroot: str) -> bytes:
+        return reader.read_buffer() or b""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """End the session: its ephemeral znodes are deleted at once."""
 
@@ -349,11 +363,25 @@ class Close:
 Operation = Create | Delete | SetData | Check
 """The operations that a transaction may contain."""
 
+_MANY_HEADER = struct.Struct(">i?i")
 _NO_ERROR = -1
+_MANY_END = _MANY_HEADER.pack(Op.ERROR, 1, _NO_ERROR)
 
 
-def _multi_header(op: int, *, done: bool, code: int = _NO_ERROR) -> bytes:
-    return jute.encode_int(op) + jute.encode_bool(done) + jute.encode_int(code)
+def _encode_many(requests: "Iterable[Operation | GetData]", chroot: str) -> bytes:
+    frames: list[bytes] = []
+    for request in requests:
+        frames += (_MANY_HEADER.pack(request.op, 0, _NO_ERROR), request.encode(chroot))
+    return b"".join(frames) + _MANY_END
+
+
+def _read_op(reader: Reader) -> int:
+    """Read the header of the next result: its op, or -1 for an error."""
+    op: int
+    op, done, _ = reader.read_struct(_MANY_HEADER, "header of a result")
+    if done:
+        raise DecodeError("fewer results than requests sent together", at=reader.at)
+    return op
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,20 +399,13 @@ class Multi:
         return self.operations[0].path if self.operations else ""
 
     def encode(self, chroot: str) -> bytes:
-        frames = [
-            _multi_header(operation.op, done=False) + operation.encode(chroot)
-            for operation in self.operations
-        ]
-        return b"".join(frames) + _multi_header(Op.ERROR, done=True)
+        return _encode_many(self.operations, chroot)
 
     def decode(self, reader: Reader, chroot: str) -> list[object]:
         results: list[object] = []
         codes: list[int] = []
         for operation in self.operations:
-            op, done, _ = reader.read_int(), reader.read_bool(), reader.read_int()
-            if done:
-                raise DecodeError("fewer results than operations in a transaction", at=reader.at)
-            if op == Op.ERROR:
+            if _read_op(reader) == Op.ERROR:
                 codes.append(reader.read_int())
             else:
                 results.append(operation.decode(reader, chroot))
@@ -398,3 +419,28 @@ class Multi:
         )
         index = next(causes, 0)
         return MultiError(codes, self.operations[index].path, index)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiRead:
+    """Reads of small znodes, sent together; the result has a `ZooKeeperError` for a refused one.
+
+    Servers set no watches for them. Servers before ZooKeeper 3.6 respond with UNIMPLEMENTED and
+    close the connection (`UnimplementedRequestProcessor`); `ZooKeeperClient.submit_all` then sends
+    the reads one by one. All results arrive in one frame, which has a longest length.
+    """
+
+    op: ClassVar = Op.MULTI_READ
+    path: ClassVar[str] = ""
+    reads: tuple[GetData, ...]
+
+    def encode(self, chroot: str) -> bytes:
+        return _encode_many(self.reads, chroot)
+
+    def decode(self, reader: Reader, chroot: str) -> list[tuple[bytes, Stat] | ZooKeeperError]:
+        return [
+            error_of(reader.read_int(), read.path)
+            if _read_op(reader) == Op.ERROR
+            else read.decode(reader, chroot)
+            for read in self.reads
+        ]

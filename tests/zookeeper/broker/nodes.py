@@ -1,6 +1,7 @@
 """Nodes of ours in one event loop, on a simulated ensemble: one of them is the controller."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,8 +37,17 @@ class Nodes:
         self._ports: dict[int, int] = {}
         self._running: dict[int, ZooKeeperNode] = {}
 
+    @property
+    def ensemble_port(self) -> int:
+        return self._ensemble_port
+
     def __getitem__(self, broker: int) -> ZooKeeperNode:
         return self._running[broker]
+
+    @property
+    def connect(self) -> str:
+        """The value of `zookeeper.connect`."""
+        return f"127.0.0.1:{self._ensemble_port}"
 
     @property
     def bootstrap(self) -> str:
@@ -65,7 +75,10 @@ class Nodes:
             node = ZooKeeperNode(NodeConfig(properties), make_env())
             self._running[broker] = node
             await node.start()
-            await until(lambda: self.controller() > 0)
+            await until(lambda: self.controller() > 0 or self.has_kraft_controller())
+
+    def address(self, broker: int) -> str:
+        return f"127.0.0.1:{self._ports[broker]}"
 
     def set_port(self, broker: int, port: int) -> None:
         """Record the port for clients of a broker with listeners of its own."""
@@ -78,6 +91,13 @@ class Nodes:
         """The only broker that is the controller; 0 unless there is exactly one."""
         active = [b for b, node in self._running.items() if node.is_controller]
         return active[0] if len(active) == 1 else 0
+
+    def has_kraft_controller(self) -> bool:
+        """Whether /controller is that of a KRaft controller."""
+        if "controller" not in self.children("/"):
+            return False
+        found = json.loads(self.ensemble.znodes.get("/controller").data)
+        return int(found.get("kraftControllerEpoch", -1)) >= 0
 
     def states(self, topic: str, seen_by: int) -> dict[int, tuple[int, list[int]]]:
         """Partition → leader and sorted ISR in a broker's image."""

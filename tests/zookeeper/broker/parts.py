@@ -16,7 +16,7 @@ from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.log_dirs import lock_log_dirs, recover_logs
 from sparkraft.server.zookeeper.control import ControllerRequests
-from sparkraft.server.zookeeper.controllers import KnownController
+from sparkraft.server.zookeeper.controllers import BrokerTarget, KnownController
 from sparkraft.server.zookeeper.hosting import Hosting
 from sparkraft.server.zookeeper.images import ZooKeeperImages
 from sparkraft.storage.disk import StorageFault
@@ -25,6 +25,10 @@ from tests.server.harness import make_env
 TOPIC_ID = Uuid(b"\1" * 16)
 OTHER_ID = Uuid(b"\2" * 16)
 BROKER_EPOCH = 50
+QUORUM_EPOCH = 9
+"""Of a migrating broker, as a KRaft controller knows it."""
+FULL = 2
+"""`type` of a request that has everything."""
 HERE, OTHER = 1, 2
 
 
@@ -70,9 +74,12 @@ class TopicConfigs:
 
 
 class Parts:
-    """Broker 1 with two log directories, registered with broker epoch 50."""
+    """Broker 1 with two log directories, registered with broker epoch 50.
 
-    def __init__(self, folder: Path) -> None:
+    One that `migrates` is registered with a quorum, too.
+    """
+
+    def __init__(self, folder: Path, *, migrates: bool = False) -> None:
         config = NodeConfig(
             {
                 "broker.id": str(HERE),
@@ -100,9 +107,21 @@ class Parts:
         hosting = Hosting(self.replicas, node_id=HERE)
         self.images.subscribe(lambda _, image, __: metadata.on_image(image))
         self.images.subscribe(lambda _, image, changed: hosting.on_image(image, changed))
-        self.known = KnownController(self.images, "PLAINTEXT")
+        self.known = KnownController()
+        self.target = BrokerTarget(
+            self.known, self.images, "PLAINTEXT", connect=env.network.connect, login=None
+        )
         self.configs = TopicConfigs()
-        self.control = ControllerRequests(self.images, hosting, epoch, self.known, self.configs)
+        quorum_epoch = BrokerEpoch()
+        quorum_epoch.on_registered(QUORUM_EPOCH)
+        self.control = ControllerRequests(
+            self.images,
+            hosting,
+            epoch,
+            self.known,
+            self.configs,
+            quorum_epoch if migrates else None,
+        )
         self.images.publish(self.images.image, None)
 
 
@@ -115,25 +134,32 @@ def lead(
     controller_epoch: int = 1,
     broker_epoch: int = BROKER_EPOCH,
     topic_id: Uuid = TOPIC_ID,
+    topic: str = "t",
     partition: int = 0,
+    partition_epoch: int | None = None,
+    scope: int = 0,
 ) -> k04.LeaderAndIsrRequest:
-    """A LeaderAndIsr for one partition of topic t."""
+    """A LeaderAndIsr for one partition of a topic; with a scope, it is of a KRaft controller."""
     state = k04.LeaderAndIsrPartitionState(
         partition_index=partition,
         controller_epoch=controller_epoch,
         leader=leader,
         leader_epoch=leader_epoch,
         isr=list(replicas),
-        partition_epoch=leader_epoch,
+        partition_epoch=leader_epoch if partition_epoch is None else partition_epoch,
         replicas=list(replicas),
         is_new=is_new,
     )
-    topic = k04.LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+    states = k04.LeaderAndIsrTopicState(
+        topic_name=topic, topic_id=topic_id, partition_states=[state]
+    )
     return k04.LeaderAndIsrRequest(
         controller_id=OTHER,
+        is_kraft_controller=bool(scope),
         controller_epoch=controller_epoch,
         broker_epoch=broker_epoch,
-        topic_states=[topic],
+        type=scope,
+        topic_states=[states],
     )
 
 
@@ -157,9 +183,15 @@ def update(
     topic_id: Uuid = TOPIC_ID,
     brokers: tuple[int, ...] = (HERE, OTHER),
     controller_epoch: int = 1,
+    broker_epoch: int = BROKER_EPOCH,
     offline: tuple[int, ...] = (),
+    topic: str = "t",
+    scope: int = 0,
 ) -> k06.UpdateMetadataRequest:
-    """An UpdateMetadata: live brokers, and partitions of topic t with these leaders."""
+    """An UpdateMetadata: live brokers, and partitions of a topic with these leaders.
+
+    With a scope, it is of a KRaft controller.
+    """
     states = [
         k06.UpdateMetadataPartitionState(
             partition_index=index,
@@ -174,12 +206,14 @@ def update(
         for index, leader in enumerate(leaders)
     ]
     topics = [
-        k06.UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=states)
+        k06.UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=states)
     ]
     return k06.UpdateMetadataRequest(
         controller_id=OTHER,
+        is_kraft_controller=bool(scope),
+        type=scope,
         controller_epoch=controller_epoch,
-        broker_epoch=BROKER_EPOCH,
+        broker_epoch=broker_epoch,
         topic_states=topics if leaders else [],
         live_brokers=[
             k06.UpdateMetadataBroker(

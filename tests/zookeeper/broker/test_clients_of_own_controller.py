@@ -2,17 +2,23 @@
 
 import json
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
 from sparkraft.protocol.messages import k49_alter_client_quotas as k49
 from sparkraft.protocol.messages import k57_update_features as k57
+from sparkraft.security.principal import ANONYMOUS
+from sparkraft.server.api.registry import result_of
+from sparkraft.server.broker.envelope import open_envelope, seal_envelope
 from sparkraft.zookeeper.requests import Create
 from tests.server.harness import run, until
 from tests.zookeeper.broker.nodes import nodes_in
@@ -79,6 +85,29 @@ def test_a_partition_moves_by_request_and_by_znode_and_is_led_by_its_preferred_r
                 for each in response.replica_election_results[0].partition_result
             ] == [(0, ErrorCode.NONE), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
             assert nodes.states("t", 1)[0] == (1, [1, 3])
+
+    run(test())
+
+
+def test_the_controller_serves_the_envelopes_of_migrating_brokers_of_kafka(tmp_path):
+    """They send clients' requests in them, also while a broker is the controller (KIP-866)."""
+
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1, 2)
+            client = SimpleNamespace(
+                correlation_id=7, client_id="c", principal=ANONYMOUS, client_host="127.0.0.1"
+            )
+            topic = k19.CreatableTopic(name="sent", num_partitions=1, replication_factor=1)
+            request = k19.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+            envelope = result_of(seal_envelope(request, ApiKey.CREATE_TOPICS, 7, client))
+            async with nodes.admin() as admin:
+                refused = await admin.cluster.ask_node(2, envelope)
+                assert refused.error_code == ErrorCode.NOT_CONTROLLER
+                answer = await admin.cluster.ask_node(1, envelope)
+            response = result_of(open_envelope(answer, ApiKey.CREATE_TOPICS, 7))
+            assert [(each.name, each.error_code) for each in response.topics] == [("sent", 0)]
+            assert nodes.children("/brokers/topics") == ["sent"]
 
     run(test())
 

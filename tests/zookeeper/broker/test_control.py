@@ -149,7 +149,7 @@ def test_update_metadata_publishes_brokers_partitions_and_the_controller(tmp_pat
         await parts.control.update(update(OTHER, HERE, offline=(HERE,)))
         image = parts.images.image
         assert parts.control.controller_id == OTHER
-        node = parts.known.leader_node
+        node = parts.target.leader_node
         assert node is not None
         assert (node.host, node.port) == ("host2", 9092)
         state = image.partition(TOPIC_ID, 0)

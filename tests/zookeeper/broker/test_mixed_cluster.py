@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from tests.support.ports import wait_until
+from tests.support.relay import Relay
 from tests.support.zookeeper import Ensemble
 from tests.support.zookeeper_brokers import KafkaBroker, OurBroker
 
@@ -96,6 +103,77 @@ def test_ours_leads_follows_leaves_and_returns(brokers):
         expected = (kafka.log_dir / segment).read_bytes()
         assert expected
         assert (ours.log_dir / segment).read_bytes() == expected
+
+
+def advertise(node: KafkaBroker | OurBroker, broker: int, value: str) -> object:
+    """Change advertised.listeners of a running broker; an empty value deletes it."""
+    operation = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
+    entry = ConfigEntry("advertised.listeners", value or None, incremental_operation=operation)
+    resource = ConfigResource("broker", str(broker), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    return admin.incremental_alter_configs([resource])[resource].exception(20)
+
+
+def address_of(broker: int, bootstrap: str) -> str:
+    """The address of a broker in Metadata."""
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).brokers[broker]
+    return f"{found.host}:{found.port}"
+
+
+def test_brokers_advertise_other_listeners_while_they_run(brokers):
+    """Clients and brokers of both kinds learn the address from each other's controller."""
+    kafka, ours, _ = brokers
+    nodes = {1: kafka, 2: ours}
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    wait_until(lambda: sorted(admin.list_topics(timeout=10).brokers) == [1, 2], "both are live", 20)
+    topic = NewTopic("u", 2, replica_assignment=[[1], [2]])
+    admin.create_topics([topic])["u"].result(20)
+    wait_until(
+        lambda: (
+            [p.leader for p in admin.list_topics("u").topics["u"].partitions.values()] == [1, 2]
+        ),
+        "led",
+        20,
+    )
+    bootstraps = [kafka.bootstrap, ours.bootstrap]
+    for broker, node in nodes.items():
+        other = nodes[3 - broker].bootstrap
+        with Relay(node.port) as relay:
+            assert advertise(node, broker, f"PLAINTEXT://{relay.address}") is None
+            wait_until(
+                lambda b=broker, to=relay.address: [address_of(b, at) for at in bootstraps]
+                == [to, to],
+                f"both know the address of broker {broker}",
+                20,
+            )  # fmt: skip
+            before = relay.connections
+            producer = Producer({"bootstrap.servers": other, "acks": "all"})
+            producer.produce("u", b"v", partition=broker - 1)
+            assert producer.flush(30) == 0
+            assert relay.connections > before, "a client that started elsewhere uses it"
+            assert advertise(node, broker, "") is None
+            wait_until(
+                lambda b=broker, to=node.bootstrap: [address_of(b, at) for at in bootstraps]
+                == [to, to],
+                f"broker {broker} advertises server.properties again",
+                20,
+            )  # fmt: skip
+
+
+def test_both_refuse_the_same_advertised_listeners(brokers):
+    kafka, ours, _ = brokers
+    for broker, node in ((1, kafka), (2, ours)):
+        for value in (
+            "PLAINTEXT://0.0.0.0:9092",
+            "PLAINTEXT://h",
+            "PLAINTEXT://h:1,PLAINTEXT://h:2",
+            "SSL://h:1",
+            "PLAINTEXT://h:1,SSL://h:2",
+        ):
+            refused = advertise(node, broker, value)
+            assert isinstance(refused, KafkaException), (broker, value)
+            assert refused.args[0].code() == KafkaError.INVALID_REQUEST, (broker, value, refused)
+        assert address_of(broker, node.bootstrap) == node.bootstrap
 
 
 def test_an_id_or_an_endpoint_in_use_is_refused(brokers, tmp_path):

@@ -1,18 +1,16 @@
 """Two brokers of Kafka 3.9.2 and two of ours; controllers pause, fail and stop under load."""
 
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.ports import wait_until
 from tests.support.zookeeper import Ensemble, controller_of
 from tests.support.zookeeper_brokers import KafkaBroker, OurBroker
 from tests.zookeeper.broker.test_mixed_cluster import states
+from tests.zookeeper.load import Load, read_all
 
 pytestmark = [pytest.mark.java, pytest.mark.real_clients, pytest.mark.long]
 
@@ -39,59 +37,6 @@ def cluster(zookeeper_jars: Path, tmp_path: Path) -> Iterator[tuple[Brokers, str
         finally:
             for broker in brokers.values():
                 broker.kill()
-
-
-class Load:
-    """Produces numbers to `t` until it ends; keeps the acknowledged ones."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.acknowledged: set[int] = set()
-        self._ended = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "message.timeout.ms": 60_000,
-            }
-        )
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._ended.wait(0.005):
-            self._producer.produce(
-                "t",
-                str(number),
-                partition=number % PARTITIONS,
-                on_delivery=lambda error, message: (
-                    error or self.acknowledged.add(int(message.value()))
-                ),
-            )
-            self._producer.poll(0)
-            number += 1
-        self._producer.flush(60)
-
-    def end(self) -> set[int]:
-        self._ended.set()
-        self._thread.join(90)
-        return self.acknowledged
-
-
-def read_all(bootstrap: str, count: int) -> list[int]:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe(["t"])
-    found: list[int] = []
-    deadline = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            found.append(int(message.value()))
-    consumer.close()
-    return found
 
 
 class Turns:
@@ -138,7 +83,7 @@ def test_no_record_is_lost_while_controllers_are_paused_killed_and_stopped(clust
     turns = Turns(brokers, ensemble, bootstrap)
     assert turns.controller == 1
     turns.wait_until_whole()
-    load = Load(bootstrap)
+    load = Load(bootstrap, PARTITIONS)
     try:
         # The session of a paused controller expires; it must not write when it continues.
         turns.end("pause", "resume")

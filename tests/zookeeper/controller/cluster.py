@@ -15,7 +15,16 @@ from sparkraft.zookeeper.controller.requests import (
 )
 from sparkraft.zookeeper.controller.steps import Answer, Send, Worked
 from sparkraft.zookeeper.errors import Code, MultiError, error_of
-from sparkraft.zookeeper.requests import Check, Create, Exists, GetChildren, GetData, Multi, SetData
+from sparkraft.zookeeper.requests import (
+    Check,
+    Create,
+    Exists,
+    GetChildren,
+    GetData,
+    Multi,
+    MultiRead,
+    SetData,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,12 +134,14 @@ class Cluster:
         taken, self.answers = self.answers, []
         return taken
 
-    def _answer(self, request):
+    def _answer(self, request):  # noqa: PLR0911 (one for each kind of request)
         try:
             match request:
                 case GetData(path=path):
                     node = self.znodes.get(path)
                     return node.data, node.stat()
+                case MultiRead(reads=reads):
+                    return [self._answer(read) for read in reads]
                 case GetChildren(path=path):
                     node = self.znodes.get(path)
                     return sorted(node.children), node.stat()

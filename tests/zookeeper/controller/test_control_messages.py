@@ -11,6 +11,7 @@ import zipfile
 import pytest
 
 from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.steps import complete
 from sparkraft.protocol.codec import decode, decode_from, encode
 from sparkraft.protocol.messages.headers import RequestHeader
 from sparkraft.protocol.messages.k04_leader_and_isr import (
@@ -187,7 +188,7 @@ def test_a_leader_without_the_inter_broker_listener_fails_the_request():
 def test_errors_of_leader_and_isr_are_found_by_name_and_by_id():
     by_name = LeaderAndIsrPartitionError(topic_name="f1", partition_index=2, error_code=11)
     response = LeaderAndIsrResponse(partition_errors=[by_name])
-    assert leader_and_isr_errors(response, {}) == {("f1", 2): 11}
+    assert complete(leader_and_isr_errors(response, {})) == {("f1", 2): 11}
     by_id = LeaderAndIsrPartitionError(partition_index=3, error_code=56)
     unknown = Uuid(bytes([9] * 16))
     response = LeaderAndIsrResponse(
@@ -196,9 +197,10 @@ def test_errors_of_leader_and_isr_are_found_by_name_and_by_id():
             LeaderAndIsrTopicError(topic_id=unknown, partition_errors=[by_id]),
         ]
     )
-    assert leader_and_isr_errors(response, {"f1": TOPIC_ID}) == {("f1", 3): 56}
+    assert complete(leader_and_isr_errors(response, {"f1": TOPIC_ID})) == {("f1", 3): 56}
 
 
 def test_errors_of_stop_replica_are_those_of_partitions():
     failed = StopReplicaPartitionError(topic_name="f1", partition_index=1, error_code=74)
-    assert stop_replica_errors(StopReplicaResponse(partition_errors=[failed])) == {("f1", 1): 74}
+    response = StopReplicaResponse(partition_errors=[failed])
+    assert complete(stop_replica_errors(response)) == {("f1", 1): 74}

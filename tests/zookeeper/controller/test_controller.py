@@ -100,6 +100,19 @@ def test_changed_endpoints_are_sent_to_all_brokers():
     assert cluster.context.brokers[2].endpoints[0].host == "h"
 
 
+def test_a_broker_whose_registration_changed_before_it_bounced_is_bounced():
+    """Its epoch is that of the registration that the controller has handled (KAFKA-7235)."""
+    cluster = cluster_of(1, 2, topics={"t": {0: ([2, 1], 2, [2, 1], 0)}})
+    cluster.znodes.apply(Delete(path="/brokers/ids/2"), 0, 0)
+    cluster.make("/brokers/ids/2", b'{"version":5,"jmx_port":-1,"endpoints":["PLAINTEXT://h:1"]}')
+    handle(cluster, events.BrokerModified(2))
+    assert cluster.sends() == []
+    handle(cluster, events.BrokersChanged())
+    assert state_of(cluster, "t", 0) == (1, 1, [1])
+    assert cluster.active.journal.of("brokers") == ["bounced: 2"]
+    assert cluster.context.brokers[2].endpoints[0].host == "h"
+
+
 def test_a_new_topic_is_created_as_in_kafka():
     cluster = cluster_of(1, 3)
     cluster.topic("t3", {0: [3, 1], 1: [3, 1], 2: [3, 1]}, topic_id="SNa8nB0mTbSVyzDERrVtEA")

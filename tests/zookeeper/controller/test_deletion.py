@@ -2,7 +2,14 @@
 
 import pytest
 
-from sparkraft.zookeeper.controller import deletion, failover, partitions, replicas
+from sparkraft.zookeeper.controller import (
+    deletion,
+    failover,
+    partitions,
+    replicas,
+    store,
+    znodes,
+)
 from sparkraft.zookeeper.controller.requests import StopReplicaRequest, UpdateMetadataRequest
 from sparkraft.zookeeper.controller.states import ReplicaStatus
 from sparkraft.zookeeper.controller.values import Replica
@@ -89,6 +96,19 @@ def test_a_topic_waits_if_a_broker_fails_to_delete_a_replica():
     cluster.run(deletion.resume_topics(cluster.active, ["t2"]))
     respond(cluster, 2)
     assert cluster.context.topics == set()
+
+
+def test_the_reassignments_of_a_deleted_topic_end():
+    """Seed 9 of simulated brokers: a broker started and made the topic eligible again."""
+    cluster = cluster_of(1, 2)
+    orders = {("t2", 0): (1,), ("t1", 0): (2,)}
+    cluster.make("/admin/reassign_partitions", znodes.encode_reassignments(orders))
+    cluster.context.being_reassigned |= set(orders)
+    enqueue(cluster)
+    respond(cluster, 2)
+    assert cluster.context.being_reassigned == {("t1", 0)}
+    left = cluster.run(store.read_reassignments())
+    assert left == {("t1", 0): (2,)}
 
 
 def test_nothing_is_sent_twice_while_a_deletion_is_in_progress():

@@ -22,7 +22,7 @@ DATA = EventType.NODE_DATA_CHANGED
         (DELETED, "/brokers/ids/3", None),
         (CHILDREN, "/brokers/topics", events.TopicsChanged()),
         (DATA, "/brokers/topics/t", events.TopicModified("t")),
-        (DATA, "/brokers/topics/t/partitions/0/state", None),
+        (DATA, "/brokers/topics/t/partitions/0/state", events.ReassignedStateChanged("t", 0)),
         (CHILDREN, "/admin/delete_topics", events.DeletionsChanged()),
         (CHILDREN, "/log_dir_event_notification", events.LogDirEvents()),
         (CHILDREN, "/isr_change_notification", events.IsrChanges()),

@@ -2,7 +2,7 @@
 
 import sys
 
-from sparkraft.zookeeper.controller import brokers, elections, failover
+from sparkraft.zookeeper.controller import brokers, elections, failover, topics
 from sparkraft.zookeeper.controller.steps import Worked
 from sparkraft.zookeeper.requests import Delete
 from tests.zookeeper.controller.cluster import Cluster
@@ -56,4 +56,13 @@ def test_decisions_about_many_partitions_are_cut_into_pieces():
     run(elections.balance(cluster.active))
     cluster.znodes.apply(Delete(path="/brokers/ids/3"), 0, 0)
     run(brokers.on_brokers_changed(cluster.active))
+    cluster.register(3)
+    run(brokers.on_brokers_changed(cluster.active))
     run(brokers.shut_down(cluster.active, 2))
+    for code in (0, 56, 56, 0):  # KAFKA_STORAGE_ERROR, again, and none
+        errors = dict.fromkeys(cluster.active.context.partitions(), code)
+        run(brokers.on_leader_and_isr_response(cluster.active, 3, 0, errors))
+        offline = cluster.active.context.offline_replicas[3]
+        assert offline == (set(errors) if code else set())
+    errors = dict.fromkeys(cluster.active.context.partitions(), 0)
+    run(topics.on_stop_replica_response(cluster.active, 3, 41, errors))

@@ -258,7 +258,7 @@ def parse(lines: list[str]) -> tuple[dict[str, list[str]], dict[int, list[str]]]
 
 
 def data_of(operation: object) -> str:
-    return getattr(operation, "data", b"").decode()
+    return (getattr(operation, "data", None) or b"").decode()
 
 
 @pytest.fixture(scope="module")

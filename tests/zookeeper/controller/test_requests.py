@@ -48,6 +48,15 @@ def test_a_partition_stays_new_once_it_was_new():
     assert batch.drain()[0].partitions[A].is_new
 
 
+def test_a_leader_that_was_replaced_in_the_batch_is_not_named():
+    _, batch = batch_of(1, 2)
+    batch.add_leader_and_isr([2], A, LEADERSHIP, is_new=False)
+    moved = Leadership(LEADERSHIP.state.elect(2, (2,)), 5)
+    batch.add_leader_and_isr([2], A, moved, is_new=False)
+    batch.add_leader_and_isr([2], B, moved, is_new=False)
+    assert [leader.id for leader in batch.drain()[0].live_leaders] == [2]
+
+
 def test_a_replica_stays_deleted_once_it_was_deleted():
     _, batch = batch_of(1, 2)
     batch.add_stop_replica(2, A, delete=True)

@@ -499,6 +499,37 @@ def test_a_copy_whose_offset_was_not_written_is_not_repeated(tmp_path):
     run(test())
 
 
+def test_a_controller_that_ended_before_the_copy_is_replaced(tmp_path):
+    """Its /controller stays, as long as the metadata log is that of before the migration."""
+
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, broker):
+            earlier = {"version": 2, "brokerid": 3001, "timestamp": "1", "kraftControllerEpoch": 0}
+            cluster.put("/controller", earlier)
+            await cluster.start()
+            await broker.start()
+            await until(lambda: cluster.state is DriverState.DUAL_WRITE)
+            assert cluster.read("/controller")["brokerid"] == 3000
+
+    run(test())
+
+
+def test_a_partition_without_a_state_gets_one_in_zookeeper(tmp_path):
+    """Its topic was created, and the controller in ZooKeeper was replaced before it saw it."""
+
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, broker):
+            topic = {"version": 3, "partitions": {"0": [1]}, "topic_id": "SNa8nB0mTbSVyzDERrVtEA"}
+            cluster.put("/brokers/topics/late", topic)
+            await cluster.start()
+            await broker.start()
+            await until(lambda: cluster.state is DriverState.DUAL_WRITE)
+            state = cluster.read("/brokers/topics/late/partitions/0/state")
+            assert (state["leader"], state["leader_epoch"], state["isr"]) == (1, 0, [1])
+
+    run(test())
+
+
 def test_a_migration_that_was_rolled_back_is_left_alone(tmp_path):
     async def test() -> None:
         async with migrated(tmp_path) as (cluster, broker):

@@ -149,8 +149,8 @@ def test_a_broker_that_registered_again_gets_everything(image):
     assert changed(image, after(image, broker(2, epoch=40))) == [
         "UpdateMetadata 0 to 1:",
         "UpdateMetadata 0 to 2: a-0 a-1 b-0",
-        "LeaderAndIsr 1 to 2: a-0",
-        "UpdateMetadata 1 to 2: a-0 a-1 b-0",
+        "LeaderAndIsr 2 to 2: a-0",
+        "UpdateMetadata 2 to 2: a-0 a-1 b-0",
     ]
 
 

@@ -148,7 +148,7 @@ ALICE = "/config/users/alice"
             "/kafka-acl/Topic/t1",
             '{"version":1,"acls":[{"principal":"User:a","permissionType":"Allow","host":"*",'
             '"operation":"Fly"}]}',
-            "unknown word in an access control entry: 'FLY'",
+            "unknown word in an access control entry: 'Fly'",
         ),
     ],
 )

@@ -10,6 +10,7 @@
     requests     LeaderAndIsr, UpdateMetadata and StopReplica as values, collected in batches
     protocol_version  inter.broker.protocol.version, which selects the versions of requests
     control_messages  requests as Kafka's messages, and the results of their responses
+    topic_ids    topics enter the context, with ids
     partitions   the partition state machine
     replicas     the replica state machine
     deletion     of topics
@@ -24,6 +25,7 @@
     election     who is the controller, resignation, moves
     failover     the steps of a new controller, in order
     journal      elections, failover steps and failed transitions, with their reasons
+    partition_journal  changes of leaders and ISRs, with their causes
     rehearsal    runs a decision on real znodes without changing them
 
 A decision is a generator (`steps.Steps`). It yields effects, receives their results, and returns;

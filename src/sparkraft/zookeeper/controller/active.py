@@ -1,9 +1,12 @@
 """The state of the active controller that all its decisions share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from sparkraft.base.ids import Uuid
 from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.journal import ControllerJournal
+from sparkraft.zookeeper.controller.protocol_version import ProtocolVersion
 from sparkraft.zookeeper.controller.requests import RequestBatch
 
 NO_CONTROLLER = -1
@@ -18,14 +21,24 @@ class Settings:
         node_id: `broker.id`.
         unclean_leader_election: `unclean.leader.election.enable`, for topics without a config.
         imbalance_max: `leader.imbalance.per.broker.percentage`, as a ratio.
-        features_version: of /feature, by inter.broker.protocol.version; None: /feature stays as it
-            is, as in a rehearsal.
+        protocol: inter.broker.protocol.version; None in a rehearsal, in which /feature stays as it
+            is.
     """
 
     node_id: int
     unclean_leader_election: bool = False
     imbalance_max: float = 0.1
-    features_version: int | None = None
+    protocol: ProtocolVersion | None = None
+
+    @property
+    def writes_isrs(self) -> bool:
+        """Whether leaders write ISRs to ZooKeeper themselves, before AlterPartition (KIP-497)."""
+        return self.protocol is not None and not self.protocol.has_alter_partition
+
+    @property
+    def has_recovery_state(self) -> bool:
+        """Whether an unclean leader is marked as recovering (KIP-704)."""
+        return self.protocol is None or self.protocol.has_recovery_state
 
 
 @dataclass(slots=True)
@@ -35,6 +48,8 @@ class Active:
     Attributes:
         controller_id: the controller that /controller named when it was last read.
         context: the cluster; empty unless this node is the controller.
+        new_topic_id: makes the id of a topic without one; None: such topics get none, as before
+            inter.broker.protocol.version 2.8, and in a rehearsal.
         batch: requests of the running decision.
     """
 
@@ -42,6 +57,7 @@ class Active:
     controller_id: int = NO_CONTROLLER
     context: ControllerContext = field(default_factory=ControllerContext)
     journal: ControllerJournal = field(default_factory=ControllerJournal)
+    new_topic_id: Callable[[], Uuid] | None = None
     batch: RequestBatch = field(init=False)
 
     def __post_init__(self) -> None:

@@ -87,7 +87,9 @@ def alter_reassignments(
             accepted[at] = decided
         else:
             results[at] = decided
-    yield from reassignment.remove_from_znode(active, lambda at, _: at in accepted)
+    yield from store.remove_reassignments(
+        lambda at, _: at in accepted, active.context.epoch_version
+    )
     for at, assignment in accepted.items():
         done = yield from reassignment.try_reassign(active, at, assignment)
         results[at] = ALL_GOOD if done else (ErrorCode.UNKNOWN_SERVER_ERROR, "")
@@ -126,6 +128,6 @@ def _problem_of(active: Active, present: ReplicaAssignment, target: tuple[int, .
 
 def list_reassignments(active: Active, wanted: Collection[TopicPartition] | None) -> Steps[None]:
     """ListPartitionReassignments: answer with those in progress; None: of all partitions."""
-    found = sorted(active.context.being_reassigned)
-    asked = found if wanted is None else [at for at in found if at in set(wanted)]
+    found = active.context.being_reassigned
+    asked = sorted(found if wanted is None else set(wanted) & found)
     yield Answer({at: active.context.assignment(at) for at in asked})

@@ -46,7 +46,7 @@ def on_brokers_changed(active: Active) -> Steps[None]:
         yield from _forget(active, failed)
     for kind, brokers in (("started", started), ("bounced", bounced), ("failed", failed)):
         if brokers:
-            active.journal.add("brokers", f"{kind}: {', '.join(map(str, brokers))}")
+            active.journal.add("brokers", f"{kind}: {_list(brokers)}", brokers=brokers)
 
 
 def _forget(active: Active, brokers: Sequence[int]) -> Steps[None]:
@@ -91,8 +91,8 @@ def on_broker_modified(active: Active, broker: int) -> Steps[None]:
     """Send changed endpoints or features of a broker to all brokers."""
     known = active.context.brokers.get(broker)
     found = yield from store.read_broker(broker)
-    if known is None or found is None:
-        return
+    if known is None or found is None or found.epoch != known.epoch:
+        return  # it has left, or has registered again: the change of /brokers/ids follows
     changed = found.endpoints != known.endpoints or found.features != known.features
     if changed:
         active.context.brokers[broker] = found
@@ -106,8 +106,11 @@ def on_started(active: Active, brokers: Sequence[int]) -> Steps[None]:
         context.offline_replicas.pop(broker, None)
     others = [broker for broker in context.live_or_shutting_down if broker not in brokers]
     yield from send_metadata(active, others)
-    led = [at for at in sorted(context.leaderships) if at[0] not in context.topics_to_be_deleted]
-    yield from send_metadata(active, brokers, led)
+    for piece in pieces(context.partitions()):
+        present = [at for at in piece if at[0] not in context.topics_to_be_deleted]
+        active.batch.add_update_metadata(brokers, present)
+        yield Worked(len(piece))
+    yield from send_metadata(active, brokers)
     hosted = yield from _replicas_on(active, brokers)
     yield from replicas.move(active, hosted, ReplicaStatus.ONLINE)
     cause = Cause(CauseKind.RETURNED, f"broker {_list(brokers)} started")
@@ -124,13 +127,8 @@ def on_replicas_offline(active: Active, offline: Sequence[Replica], cause: Cause
     deleted = [each for each in offline if each.topic in context.topics_to_be_deleted]
     others = [each for each in offline if each.topic not in context.topics_to_be_deleted]
     without_leader: list[TopicPartition] = []
-    for piece in pieces(sorted(context.leaderships.items())):
-        without_leader += [
-            at
-            for at, leadership in piece
-            if not context.is_online(leadership.state.leader, at)
-            and at[0] not in context.topics_to_be_deleted
-        ]
+    for piece in pieces(context.partitions()):
+        without_leader += [at for at in piece if _has_lost_its_leader(active, at)]
         yield Worked(len(piece))
     yield from partitions.move(active, without_leader, PartitionStatus.OFFLINE)
     results = yield from partitions.bring_online(active, cause)
@@ -138,6 +136,16 @@ def on_replicas_offline(active: Active, offline: Sequence[Replica], cause: Cause
     yield from deletion.fail_replicas(active, deleted)
     if not others and all(isinstance(result, str) for result in results.values()):
         yield from send_metadata(active, context.live_or_shutting_down)
+
+
+def _has_lost_its_leader(active: Active, at: TopicPartition) -> bool:
+    context = active.context
+    leadership = context.leaderships.get(at)
+    return (
+        leadership is not None
+        and at[0] not in context.topics_to_be_deleted
+        and not context.is_online(leadership.state.leader, at)
+    )
 
 
 def send_metadata(
@@ -162,7 +170,8 @@ def on_log_dir_events(active: Active) -> Steps[None]:
     version = active.context.epoch_version
     yield from store.delete_notifications(znodes.LOG_DIR_EVENTS, names, version)
     if brokers:
-        active.journal.add("brokers", f"log directory failed: {_list(sorted(brokers))}")
+        text = f"log directory failed: {_list(sorted(brokers))}"
+        active.journal.add("brokers", text, brokers=sorted(brokers))
 
 
 def on_leader_and_isr_response(
@@ -172,11 +181,17 @@ def on_leader_and_isr_response(
     if error != ErrorCode.NONE:
         active.journal.add("failed transition", f"LeaderAndIsr to {broker}: error {error}")
         return
-    before = active.context.offline_replicas.get(broker, set())
-    online = {at for at, code in errors.items() if code == ErrorCode.NONE}
-    failed = {at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
-    active.context.offline_replicas[broker] = (before - online) | failed
-    new = sorted(failed - before)
+    offline_now = active.context.offline_replicas.setdefault(broker, set())
+    found: list[TopicPartition] = []
+    for piece in pieces(errors.items()):
+        for at, code in piece:
+            if code == ErrorCode.NONE:
+                offline_now.discard(at)
+            elif code == ErrorCode.KAFKA_STORAGE_ERROR and at not in offline_now:
+                offline_now.add(at)
+                found.append(at)
+        yield Worked(len(piece))
+    new = sorted(found)
     if new:
         cause = Cause(CauseKind.DIRECTORY_OFFLINE, f"a log directory of broker {broker} failed")
         offline = [Replica(*at, broker) for at in new]
@@ -193,6 +208,8 @@ def shut_down(active: Active, broker: int) -> Steps[list[TopicPartition]]:
     down until its session ends.
     """
     context = active.context
+    if broker not in context.shutting_down:
+        active.journal.add("brokers", f"shutting down: {broker}", brokers=[broker])
     context.shutting_down.add(broker)
     led: list[TopicPartition] = []
     followed: list[TopicPartition] = []

@@ -27,6 +27,9 @@ from sparkraft.zookeeper.controller.values import (
     ReplicaAssignment,
 )
 
+_UNKNOWN = ReplicaAssignment(())
+"""Of an unknown partition."""
+
 
 @dataclass(slots=True)
 class ControllerContext:
@@ -89,6 +92,10 @@ class ControllerContext:
         """Whether a replica may lead."""
         return self.why_not(broker, at) is None
 
+    def offline(self, replicas: Iterable[int], at: TopicPartition) -> tuple[int, ...]:
+        """Return those of a partition's `replicas` that are not online."""
+        return tuple([replica for replica in replicas if self.why_not(replica, at)])
+
     def is_online_or_shutting_down(self, broker: int, at: TopicPartition) -> bool:
         return broker in self.brokers and at not in self.offline_replicas.get(broker, ())
 
@@ -96,7 +103,8 @@ class ControllerContext:
 
     def assignment(self, at: TopicPartition) -> ReplicaAssignment:
         """Return the replicas of a partition; none for an unknown one."""
-        return self.assignments.get(at[0], {}).get(at[1], ReplicaAssignment(()))
+        partitions = self.assignments.get(at[0])
+        return _UNKNOWN if partitions is None else partitions.get(at[1], _UNKNOWN)
 
     def assign(self, at: TopicPartition, assignment: ReplicaAssignment) -> None:
         self.assignments.setdefault(at[0], {})[at[1]] = assignment

@@ -9,10 +9,12 @@ Rules of Kafka 3.9's ControllerBrokerRequestBatch:
     * A topic without an id has the zero id.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Generator, Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple, TypeVar
 
 from sparkraft.base.ids import TopicPartition, Uuid
+from sparkraft.protocol.codec import encode_arrays
 from sparkraft.protocol.declare import Message
 from sparkraft.protocol.messages.k04_leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -78,6 +80,12 @@ class ControlMessage(NamedTuple):
     message: Message
     version: int
 
+    def to_another_broker(self, broker_epoch: int) -> "ControlMessage":
+        """Return the same request to another broker, which shares encoded arrays."""
+        message: Any = copy(self.message)
+        message.broker_epoch = broker_epoch
+        return self._replace(message=message)
+
 
 def control_message(
     request: ControlRequest, sender: Sender
@@ -94,8 +102,17 @@ def control_message(
         metadata = yield from _update_metadata(request, sender)
         return ControlMessage(metadata, sender.protocol.update_metadata)
     if isinstance(request, StopReplicaRequest):
-        return ControlMessage(_stop_replica(request, sender), sender.protocol.stop_replica)
+        stop = yield from _stop_replica(request, sender)
+        return ControlMessage(stop, sender.protocol.stop_replica)
     raise TypeError(f"{type(request).__name__} is not a control request")
+
+
+def encoded_message(
+    request: ControlRequest, sender: Sender
+) -> Generator[int, None, ControlMessage]:
+    """As `control_message`, with its arrays encoded; yields what was converted or encoded."""
+    message, version = yield from control_message(request, sender)
+    return ControlMessage((yield from encode_arrays(message, version)), version)
 
 
 def convert_at_once(request: ControlRequest, sender: Sender) -> ControlMessage:
@@ -111,46 +128,61 @@ def convert_at_once(request: ControlRequest, sender: Sender) -> ControlMessage:
 
 def leader_and_isr_errors(
     response: LeaderAndIsrResponse, topic_ids: Mapping[str, Uuid]
-) -> dict[TopicPartition, int]:
+) -> Generator[int, None, dict[TopicPartition, int]]:
     """Return the error code of each partition; from v5 on the response names topics by id.
 
-    Omit a topic whose id is unknown, as LeaderAndIsrResponse.partitionErrors does.
+    Omit a topic whose id is unknown, as LeaderAndIsrResponse.partitionErrors does. Yields the
+    partitions and topics done.
     """
-    names = {topic_id: name for name, topic_id in topic_ids.items()}
-    errors = {
-        (each.topic_name, each.partition_index): each.error_code
-        for each in response.partition_errors
-    }
+    names: dict[Uuid, str] = {}
+    for ids in pieces(topic_ids.items()):
+        names.update((topic_id, name) for name, topic_id in ids)
+        yield len(ids)
+    errors = yield from _errors_by_name(response.partition_errors)
     for topic in response.topics:
         name = names.get(topic.topic_id)
         if name is not None:
-            for each in topic.partition_errors:
-                errors[name, each.partition_index] = each.error_code
+            for piece in pieces(topic.partition_errors):
+                errors.update(((name, each.partition_index), each.error_code) for each in piece)
+                yield len(piece)
     return errors
 
 
-def stop_replica_errors(response: StopReplicaResponse) -> dict[TopicPartition, int]:
+def stop_replica_errors(
+    response: StopReplicaResponse,
+) -> Generator[int, None, dict[TopicPartition, int]]:
     """Return the error code of each partition."""
-    return {
-        (each.topic_name, each.partition_index): each.error_code
-        for each in response.partition_errors
-    }
+    return _errors_by_name(response.partition_errors)
 
 
-def _by_topic(partitions: Mapping[TopicPartition, T]) -> Iterable[tuple[str, dict[int, T]]]:
-    topics: dict[str, dict[int, T]] = {}
-    for (topic, partition), state in partitions.items():
-        topics.setdefault(topic, {})[partition] = state
-    return topics.items()
+def _errors_by_name(
+    partition_errors: Sequence[Any],
+) -> Generator[int, None, dict[TopicPartition, int]]:
+    errors: dict[TopicPartition, int] = {}
+    for piece in pieces(partition_errors):
+        errors.update(((each.topic_name, each.partition_index), each.error_code) for each in piece)
+        yield len(piece)
+    return errors
+
+
+def _by_topic(
+    partitions: Mapping[TopicPartition, T],
+) -> Generator[int, None, dict[str, list[tuple[int, T]]]]:
+    topics: dict[str, list[tuple[int, T]]] = {}
+    for piece in pieces(partitions.items()):
+        for (topic, partition), state in piece:
+            topics.setdefault(topic, []).append((partition, state))
+        yield len(piece)
+    return topics
 
 
 def _leader_and_isr(
     request: LeaderAndIsrRequest, sender: Sender
 ) -> Generator[int, None, LeaderAndIsrMessage]:
     topics = []
-    for topic, partitions in _by_topic(request.partitions):
+    for topic, partitions in (yield from _by_topic(request.partitions)).items():
         states: list[LeaderAndIsrPartitionState] = []
-        for piece in pieces(partitions.items()):
+        for piece in pieces(partitions):
             states += [
                 _leader_and_isr_partition(index, each, sender.protocol) for index, each in piece
             ]
@@ -202,9 +234,9 @@ def _update_metadata(
     request: UpdateMetadataRequest, sender: Sender
 ) -> Generator[int, None, UpdateMetadataMessage]:
     topics = []
-    for topic, partitions in _by_topic(request.partitions):
+    for topic, partitions in (yield from _by_topic(request.partitions)).items():
         states: list[UpdateMetadataPartitionState] = []
-        for piece in pieces(partitions.items()):
+        for piece in pieces(partitions):
             states += [_metadata_partition(index, each) for index, each in piece]
             yield len(piece)
         topic_id = request.topic_ids.get(topic, _ZERO_ID)
@@ -252,24 +284,27 @@ def _live_broker(broker: Broker) -> UpdateMetadataBroker:
     )
 
 
-def _stop_replica(request: StopReplicaRequest, sender: Sender) -> StopReplicaMessage:
+def _stop_replica(
+    request: StopReplicaRequest, sender: Sender
+) -> Generator[int, None, StopReplicaMessage]:
+    topics = []
+    for topic, partitions in (yield from _by_topic(request.partitions)).items():
+        states: list[StopReplicaPartitionState] = []
+        for piece in pieces(partitions):
+            states += [
+                StopReplicaPartitionState(
+                    partition_index=index,
+                    leader_epoch=each.leader_epoch,
+                    delete_partition=each.delete,
+                )
+                for index, each in piece
+            ]
+            yield len(piece)
+        topics.append(StopReplicaTopicState(topic_name=topic, partition_states=states))
     return StopReplicaMessage(
         controller_id=sender.id,
         is_kraft_controller=sender.is_kraft,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
-        topic_states=[
-            StopReplicaTopicState(
-                topic_name=topic,
-                partition_states=[
-                    StopReplicaPartitionState(
-                        partition_index=index,
-                        leader_epoch=each.leader_epoch,
-                        delete_partition=each.delete,
-                    )
-                    for index, each in partitions.items()
-                ],
-            )
-            for topic, partitions in _by_topic(request.partitions)
-        ],
+        topic_states=topics,
     )

@@ -35,6 +35,7 @@ from sparkraft.zookeeper.controller.events import (
     ListReassignments,
     LogDirEvents,
     PreferredElectionsCreated,
+    ReassignedStateChanged,
     ReassignmentsCreated,
     Reelect,
     RequestEvent,
@@ -149,6 +150,9 @@ class Controller:
                 yield from brokers.on_log_dir_events(active)
             case IsrChanges():
                 yield from topics.on_isr_changes(active)
+            case ReassignedStateChanged(topic=topic, partition=partition):
+                if (topic, partition) in active.context.being_reassigned:
+                    yield from topics.complete_if_caught_up(active, (topic, partition))
             case ReassignmentsCreated():
                 yield from reassign_by_znode(active)
             case PreferredElectionsCreated():

@@ -41,6 +41,10 @@ def fail_replicas(active: Active, failed: Iterable[Replica]) -> Steps[None]:
     if queued:
         yield from replicas.move(active, queued, ReplicaStatus.DELETION_INELIGIBLE)
         active.context.mark_ineligible(each.topic for each in queued)
+        for topic in sorted({each.topic for each in queued}):
+            brokers = sorted({each.broker for each in queued if each.topic == topic})
+            text = f"{topic}: waits for broker {', '.join(map(str, brokers))}"
+            active.journal.add("deletion", text, topic=topic, brokers=brokers)
         yield from resume(active)
 
 
@@ -75,7 +79,11 @@ def _complete(active: Active, topic: str) -> Steps[None]:
     yield from replicas.move(active, list(context.replicas([topic])), ReplicaStatus.NON_EXISTENT)
     yield from store.delete_topic(topic, context.epoch_version)
     context.remove_topic(topic)
-    active.journal.add("deletion", f"{topic}: deleted")
+    moved = {at for at in context.being_reassigned if at[0] == topic}
+    if moved:  # a started broker makes a topic eligible whose partitions are reassigned
+        context.being_reassigned -= moved
+        yield from store.remove_reassignments(lambda at, _: at in moved, context.epoch_version)
+    active.journal.add("deletion", f"{topic}: deleted", topic=topic)
 
 
 def _retry(active: Active, topics: Iterable[str]) -> Steps[None]:
@@ -114,8 +122,8 @@ def _start_replicas(active: Active, topics: list[str]) -> Steps[None]:
     yield from replicas.move(active, live, ReplicaStatus.OFFLINE)
     yield from replicas.move(active, live, ReplicaStatus.DELETION_STARTED)
     for topic in topics:
-        active.journal.add("deletion", f"{topic}: started")
+        active.journal.add("deletion", f"{topic}: started", topic=topic)
     waiting = sorted({each.topic for each in dead})
     context.mark_ineligible(waiting)
     for topic in waiting:
-        active.journal.add("deletion", f"{topic}: waits for offline replicas")
+        active.journal.add("deletion", f"{topic}: waits for offline replicas", topic=topic)

@@ -94,6 +94,15 @@ class ReassignmentsCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class ReassignedStateChanged:
+    """The leader of a partition that is being reassigned has written its ISR (before KIP-497)."""
+
+    state: ClassVar = "AlterPartitionReassignment"
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class PreferredElectionsCreated:
     """/admin/preferred_replica_election was created."""
 
@@ -208,6 +217,7 @@ ClusterEvent = (
     | LogDirEvents
     | IsrChanges
     | ReassignmentsCreated
+    | ReassignedStateChanged
     | PreferredElectionsCreated
     | BalanceLeaders
     | UncleanElectionEnabled
@@ -248,6 +258,9 @@ def event_of(watched: WatchEvent) -> Event | None:
 
 def _on_data(path: str) -> Event | None:
     parent, _, name = path.rpartition("/")
+    at = znodes.partition_of_state(path)
+    if at is not None:
+        return ReassignedStateChanged(*at)
     if path == znodes.CONTROLLER:
         return ControllerChanged()
     if parent == znodes.BROKER_IDS:

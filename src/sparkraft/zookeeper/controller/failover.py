@@ -1,6 +1,6 @@
 """The steps of a new controller, in Kafka 3.9's order (KafkaController.onControllerFailover).
 
-    0. Enable /feature, in the version of inter.broker.protocol.version.
+    0. Enable /feature, in the version of inter.broker.protocol.version; disable it before 2.7.
     1. Set watches: each read below sets the watch that its later changes fire.
     2. Delete the notifications of log directories and of ISR changes: all states are read now.
     3. Read brokers, topics, assignments and states into the context.
@@ -34,6 +34,7 @@ from sparkraft.zookeeper.controller import (
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import ReplicaStatus
 from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
+from sparkraft.zookeeper.controller.topic_ids import add_topics
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import TopicPartition
@@ -44,9 +45,11 @@ CAUSE = Cause(CauseKind.FENCED, "a new controller found no online leader")
 
 def fail_over(active: Active) -> Steps[None]:
     """Execute the steps; the context has the epoch that was won."""
-    features_version = active.settings.features_version
-    if features_version is not None and (yield from store.set_up_features(features_version)):
-        active.journal.add("failover", f"wrote /feature in version {features_version}")
+    protocol = active.settings.protocol
+    if protocol is not None:
+        enabled, version = protocol.has_features, protocol.features
+        if (yield from store.set_up_features(version, enabled=enabled)):
+            active.journal.add("failover", f"wrote /feature in version {version}")
     yield from _delete_notifications(active)
     yield from load(active)
     yield from _find_deletions(active)
@@ -80,10 +83,7 @@ def load(active: Active) -> Steps[None]:
     context.brokers = yield from store.read_brokers(watch=True)
     context.topics = set((yield from store.read_children(znodes.TOPICS, watch=True)))
     topics = yield from store.read_topics(sorted(context.topics), watch=True)
-    for name, topic in topics.items():
-        context.assignments[name] = dict(topic.assignments)
-        if topic.id is not None:
-            context.topic_ids[name] = topic.id
+    yield from add_topics(active, topics)
     all_partitions: list[TopicPartition] = []
     for piece in pieces(context.partitions()):
         all_partitions += piece

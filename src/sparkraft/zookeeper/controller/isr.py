@@ -16,6 +16,7 @@ follows it.
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
+from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.metadata.partition_state import RECOVERED, RECOVERING
 from sparkraft.zookeeper.controller import store
 from sparkraft.zookeeper.controller.active import Active
@@ -63,8 +64,11 @@ def _write(active: Active, request: IsrChangeRequest) -> Steps[IsrResults]:
         results[at] = result if isinstance(result, LeaderAndIsr) else ErrorCode.UNKNOWN_SERVER_ERROR
     results |= dict.fromkeys(written.to_retry, ErrorCode.INVALID_UPDATE_VERSION)
     changed = [at for at in accepted if isinstance(results[at], LeaderAndIsr)]
+    cause = Cause(CauseKind.ISR_CHANGED, f"broker {request.broker} leads it")
     for at, state in (yield from store.read_states(changed)).items():
         if isinstance(state, Leadership):
+            before = context.leaderships[at].state
+            active.journal.partitions.add(context, at, before, state.state, cause)
             context.leaderships[at] = state
     yield from send_metadata(active, context.live_or_shutting_down, request.states)
     return {at: results[at] for at in request.states}

@@ -1,7 +1,7 @@
 """Decisions with their reasons: attempts, failover steps, elections, failed transitions.
 
 Bounded; soft state that no decision depends on. The node keeps it on disk, so that it survives a
-restart.
+restart. `partition_journal` has the changes of partitions.
 """
 
 from collections import deque
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from sparkraft.controller.journal import ElectionJournal
+from sparkraft.zookeeper.controller.partition_journal import PartitionJournal
 
 ENTRIES_MAX = 1_000
 """A failover writes about ten entries, a broker failure a few; a failed transition writes one."""
@@ -23,10 +24,14 @@ class Entry(NamedTuple):
     text: str
     at_ms: int = 0
     """Wall clock."""
+    topic: str = ""
+    """The topic it is about; empty for none or several."""
+    brokers: tuple[int, ...] = ()
+    """The brokers it is about."""
 
 
-Sink = Callable[[Entry, Iterable[Entry]], None]
-"""Takes a new entry, and all that are kept, with it."""
+Sink = Callable[[Entry], None]
+"""Stores a new entry."""
 
 
 class ControllerJournal:
@@ -35,11 +40,13 @@ class ControllerJournal:
     Attributes:
         entries: oldest first.
         elections: of this run of the node.
+        partitions: changes of leaders and ISRs.
     """
 
     def __init__(self) -> None:
         self.entries: deque[Entry] = deque(maxlen=ENTRIES_MAX)
         self.elections = ElectionJournal()
+        self.partitions = PartitionJournal()
         self._dropped = 0
         self._now: Callable[[], int] = int
         self._sink: Sink | None = None
@@ -56,12 +63,12 @@ class ControllerJournal:
         self._now = now
         self._sink = sink
 
-    def add(self, kind: str, text: str) -> None:
-        entry = Entry(kind, text, self._now())
+    def add(self, kind: str, text: str, *, topic: str = "", brokers: Iterable[int] = ()) -> None:
+        entry = Entry(kind, text, self._now(), topic, tuple(brokers))
         self._dropped += len(self.entries) == ENTRIES_MAX
         self.entries.append(entry)
         if self._sink is not None:
-            self._sink(entry, self.entries)
+            self._sink(entry)
 
     def of(self, kind: str) -> list[str]:
         """Return the texts of one kind, oldest first."""

@@ -102,7 +102,7 @@ def move_online(
             is_new = context.partition_status(at) is PartitionStatus.NEW
             (new if is_new else remaining).append(at)
         yield Worked(len(piece))
-    yield from _create(active, new)
+    yield from _create(active, new, cause)
     results: Results = {}
     while remaining:
         finished, remaining = yield from _elect(active, remaining, strategy, cause, unclean=unclean)
@@ -133,7 +133,7 @@ def _valid(
     return valid
 
 
-def _create(active: Active, partitions: Sequence[TopicPartition]) -> Steps[None]:
+def _create(active: Active, partitions: Sequence[TopicPartition], cause: Cause) -> Steps[None]:
     """Create the znodes of NEW partitions with their first leaders."""
     context = active.context
     states: dict[TopicPartition, Leadership] = {}
@@ -154,6 +154,7 @@ def _create(active: Active, partitions: Sequence[TopicPartition]) -> Steps[None]
                 active.journal.add("failed transition", text)
                 continue
             context.leaderships[at] = states[at]
+            active.journal.partitions.add(context, at, None, states[at].state, cause)
             active.batch.add_leader_and_isr(states[at].state.isr, at, states[at], is_new=True)
             context.put_partition_status(at, PartitionStatus.ONLINE)
         yield Worked(len(ended))
@@ -174,11 +175,18 @@ def _elect(
     elected: dict[TopicPartition, Elected] = {}
     for piece in pieces(states.items()):
         for at, state in piece:
-            outcome = elect(strategy, active.context, at, state, unclean=allowed.get(at, False))
+            outcome = elect(
+                strategy,
+                active.context,
+                at,
+                state,
+                unclean=allowed.get(at, False),
+                recovers=active.settings.has_recovery_state,
+            )
             elected[at] = outcome
             if outcome.state is None:
                 results[at] = f"no replica may lead under {strategy.value}"
-                _record(active, at, state, outcome, cause)
+                _record(active, at, state, state._replace(leader=NO_LEADER), outcome, cause)
         yield Worked(len(piece))
     wanted = {at: each.state for at, each in elected.items() if each.state is not None}
     written = yield from store.update_states(wanted, active.context)
@@ -190,7 +198,7 @@ def _elect(
                 active.context.leaderships[at] = leadership
                 recipients = elected[at].recipients
                 active.batch.add_leader_and_isr(recipients, at, leadership, is_new=False)
-                _record(active, at, states[at], elected[at], cause)
+                _record(active, at, states[at], result, elected[at], cause)
         yield Worked(len(ended))
     return results, written.to_retry
 
@@ -244,10 +252,15 @@ def _unclean_allowed(
 
 
 def _record(
-    active: Active, at: TopicPartition, before: LeaderAndIsr, outcome: Elected, cause: Cause
+    active: Active,
+    at: TopicPartition,
+    before: LeaderAndIsr,
+    after: LeaderAndIsr,
+    outcome: Elected,
+    cause: Cause,
 ) -> None:
     context = active.context
-    after = outcome.state or before._replace(leader=NO_LEADER)
+    reason = replace(outcome.choice.reason, cause=cause)
     election = Election(
         topic=at[0],
         topic_id=context.topic_ids.get(at[0], Uuid.ZERO),
@@ -255,8 +268,9 @@ def _record(
         previous=before.leader,
         leader=after.leader,
         leader_epoch=after.leader_epoch,
-        reason=replace(outcome.choice.reason, cause=cause),
+        reason=reason,
     )
     active.journal.elections.add(
         election, wall_ms=0, offset=after.partition_epoch, epoch=context.epoch
     )
+    active.journal.partitions.add(context, at, before, after, cause, reason)

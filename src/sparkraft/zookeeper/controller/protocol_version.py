@@ -1,7 +1,7 @@
-"""`inter.broker.protocol.version`, which selects the versions of the control requests.
+"""`inter.broker.protocol.version`: versions of requests between brokers, and what they may use.
 
 The controller does not ask brokers for their ApiVersions (Kafka 3.9's ControllerChannelManager).
-The names are those of Kafka 3.9.2's MetadataVersion, from 2.6 on.
+The names and the limits are those of Kafka 3.9.2's MetadataVersion, from 2.6 on.
 """
 
 from typing import NamedTuple
@@ -24,6 +24,20 @@ _LAST_CHANGE = {
 """The last change (`IV`) of each release."""
 
 _KEY_PARTS = 2
+
+_FETCH = (
+    ((3, 9, 0), 17),
+    ((3, 7, 4), 16),
+    ((3, 5, 1), 15),
+    ((3, 5, 0), 14),
+    ((3, 1, 0), 13),
+    ((2, 7, 1), 12),
+    ((2, 6, 0), 11),
+)
+"""Protocol version → Fetch (`MetadataVersion.fetchRequestVersion`)."""
+
+_LIST_OFFSETS = (((3, 9, 0), 9), ((3, 5, 0), 8), ((3, 0, 1), 7), ((2, 8, 0), 6), ((2, 6, 0), 5))
+"""Protocol version → ListOffsets (`MetadataVersion.listOffsetRequestVersion`)."""
 
 
 class ProtocolVersion(NamedTuple):
@@ -56,6 +70,54 @@ class ProtocolVersion(NamedTuple):
     def stop_replica(self) -> int:
         """Version of StopReplica: 3, or 4 from KIP-866 on."""
         return 4 if self >= (3, 4, 0) else 3
+
+    @property
+    def fetch(self) -> int:
+        """Version of a follower's Fetch: 12 from KIP-595, 13 with topic ids."""
+        return self._newest(_FETCH)
+
+    @property
+    def list_offsets(self) -> int:
+        """Version of a follower's ListOffsets."""
+        return self._newest(_LIST_OFFSETS)
+
+    @property
+    def offset_for_leader_epoch(self) -> int:
+        """Version of a follower's OffsetForLeaderEpoch: 3, or 4 from 2.8 on."""
+        return 4 if self >= (2, 8, 0) else 3
+
+    @property
+    def write_txn_markers(self) -> int:
+        """Version of a coordinator's WriteTxnMarkers: 0, or 1 from 2.8 on."""
+        return 1 if self >= (2, 8, 0) else 0
+
+    @property
+    def registration(self) -> int:
+        """Version of /brokers/ids/N: 4, or 5 with features (KIP-584)."""
+        return 5 if self.has_features else 4
+
+    def _newest(self, versions: tuple[tuple[tuple[int, int, int], int], ...]) -> int:
+        return next(version for since, version in versions if self >= since)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether /feature is enabled (KIP-584)."""
+        return self >= (2, 7, 0)
+
+    @property
+    def has_alter_partition(self) -> bool:
+        """Whether leaders change ISRs by AlterPartition (KIP-497), not in ZooKeeper."""
+        return self >= (2, 7, 2)
+
+    @property
+    def has_topic_ids(self) -> bool:
+        """Whether topics have ids in ZooKeeper (KIP-516)."""
+        return self >= (2, 8, 0)
+
+    @property
+    def has_allocated_producer_ids(self) -> bool:
+        """Whether the controller allocates producer ids (KIP-730); before, each broker does."""
+        return self >= (3, 0, 0)
 
     @property
     def features(self) -> int:

@@ -62,7 +62,8 @@ def reassign_by_znode(active: Active) -> Steps[set[TopicPartition]]:
             started.add(at)
     failed = (wanted or {}).keys() - started
     if failed:
-        yield from remove_from_znode(active, lambda at, _: at in failed)
+        version = active.context.epoch_version
+        yield from store.remove_reassignments(lambda at, _: at in failed, version)
     return started
 
 
@@ -72,7 +73,7 @@ def try_reassign(active: Active, at: TopicPartition, assignment: ReplicaAssignme
         yield from reassign(active, at, assignment)
     except ReassignmentFailedError as error:
         active.batch.clear()
-        active.journal.add("reassignment", f"{at[0]}-{at[1]}: failed: {error}")
+        _note(active, at, f"failed: {error}")
         return False
     return True
 
@@ -86,14 +87,21 @@ def reassign(active: Active, at: TopicPartition, assignment: ReplicaAssignment) 
     active.context.mark_ineligible([at[0]])
     yield from _update(active, at, assignment)
     active.context.being_reassigned.add(at)
-    if not (yield from is_complete(at, assignment)):
+    if not (yield from is_complete(active, at, assignment)):
         yield from _bump_leader_epoch(active, at, assignment)
         for broker in assignment.adding:
             yield from replicas.move(active, [Replica(*at, broker)], ReplicaStatus.NEW)
-        active.journal.add("reassignment", f"{at[0]}-{at[1]}: adds {list(assignment.adding)}")
+        text = f"adds {list(assignment.adding)}"
+        if assignment.removing:
+            text += f", then removes {list(assignment.removing)}"
+        _note(active, at, text)
         return
     yield from _complete(active, at, assignment)
-    active.journal.add("reassignment", f"{at[0]}-{at[1]}: completed")
+    _note(active, at, "completed")
+
+
+def _note(active: Active, at: TopicPartition, text: str) -> None:
+    active.journal.add("reassignment", f"{at[0]}-{at[1]}: {text}", topic=at[0])
 
 
 def _update(active: Active, at: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
@@ -116,11 +124,18 @@ def _write(active: Active, at: TopicPartition, assignment: ReplicaAssignment) ->
         raise ReassignmentFailedError(str(error))
 
 
-def is_complete(at: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
-    """Whether all target replicas are in the ISR, by a fresh read."""
+def is_complete(active: Active, at: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
+    """Whether all target replicas are in the ISR, by a fresh read.
+
+    If leaders write ISRs themselves, a watch fires at the next change.
+    """
     if not assignment.is_being_reassigned:
         return True
-    found = (yield from store.read_states([at]))[at]
+    found: Leadership | ZooKeeperError | None
+    if active.settings.writes_isrs:
+        found = yield from store.read_watched_state(at)
+    else:
+        found = (yield from store.read_states([at]))[at]
     return isinstance(found, Leadership) and set(assignment.target) <= set(found.state.isr)
 
 
@@ -138,7 +153,9 @@ def _complete(active: Active, at: TopicPartition, assignment: ReplicaAssignment)
         yield from partitions.move_online(active, [at], Strategy.REASSIGN, CAUSE)
     yield from _delete_replicas(active, at, assignment.removing)
     yield from _write(active, at, completed)
-    yield from remove_from_znode(active, lambda each, to: (each, to) == (at, completed.replicas))
+    yield from store.remove_reassignments(
+        lambda each, to: (each, to) == (at, completed.replicas), context.epoch_version
+    )
     context.being_reassigned.discard(at)
     active.batch.add_update_metadata(context.live_or_shutting_down, [at])
     yield Send(active.batch.drain())
@@ -183,13 +200,3 @@ def _write_next_epoch(active: Active, at: TopicPartition) -> Steps[LeaderAndIsr]
             if isinstance(result, ZooKeeperError):
                 raise ReassignmentFailedError(str(result))
             return result
-
-
-def remove_from_znode(
-    active: Active, is_done: Callable[[TopicPartition, tuple[int, ...]], bool]
-) -> Steps[None]:
-    """Take partitions out of /admin/reassign_partitions; delete it when it is empty."""
-    wanted = yield from store.read_reassignments()
-    if wanted is not None:
-        left = {at: target for at, target in wanted.items() if not is_done(at, target)}
-        yield from store.write_reassignments(left, active.context.epoch_version)

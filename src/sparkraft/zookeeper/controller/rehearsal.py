@@ -18,11 +18,14 @@ from sparkraft.zookeeper.requests import (
     GetChildren,
     GetData,
     Multi,
+    MultiRead,
     Operation,
     Request,
     SetData,
     Stat,
 )
+
+Read = GetData | GetChildren | Exists | MultiRead
 
 
 @dataclass(slots=True)
@@ -57,22 +60,20 @@ class Rehearsal:
             return result
 
     def _ask(self, ask: Ask) -> Steps[list[Any]]:
-        reads = tuple(
-            request
-            for request in ask.requests
-            if isinstance(request, GetData | GetChildren | Exists)
-        )
+        reads = tuple(request for request in ask.requests if isinstance(request, Read))
         found: list[Any] = (yield Ask(reads)) if reads else []
         results = iter(found)
         return [
             self._seen(request, next(results))
-            if isinstance(request, GetData | GetChildren | Exists)
+            if isinstance(request, Read)
             else self._write(request)
             for request in ask.requests
         ]
 
-    def _seen(self, request: GetData | GetChildren | Exists, result: Any) -> Any:
+    def _seen(self, request: Read, result: Any) -> Any:
         """Return what the decision sees in place of `result`."""
+        if isinstance(request, MultiRead):
+            return self._seen_together(request, result)
         if isinstance(request, GetChildren):
             return self._children(request.path, result)
         if request.path in self.hidden:
@@ -83,6 +84,11 @@ class Rehearsal:
         if written is None:
             return error_of(Code.NO_NODE, request.path)
         return written[0], _stat(written[1])
+
+    def _seen_together(self, request: MultiRead, result: Any) -> Any:
+        if isinstance(result, BaseException):
+            return result
+        return [self._seen(*each) for each in zip(request.reads, result, strict=True)]
 
     def _children(self, path: str, result: Any) -> Any:
         if isinstance(result, BaseException):
@@ -100,7 +106,7 @@ class Rehearsal:
         self.writes.append(operation)
         match operation:
             case Create(path=path, data=data):
-                self._written[path] = (data, 0)
+                self._written[path] = (data or b"", 0)
                 return path
             case Delete(path=path):
                 self._written[path] = None

@@ -16,6 +16,7 @@ times, as in Kafka. A transition that the table does not allow is recorded and s
 from collections.abc import Iterable, Sequence
 
 from sparkraft.base.ids import TopicPartition
+from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.zookeeper.controller import store
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.partitions import Results, read_states
@@ -174,6 +175,8 @@ def _remove_from_isr(
                 if isinstance(state, LeaderAndIsr):
                     results[at] = Leadership(state, active.context.epoch)
                     active.context.leaderships[at] = results[at]
+                    if at in wanted:
+                        _note_removal(active, Replica(*at, broker), states[at], state)
                 else:
                     failures[at] = str(state)
             yield Worked(len(piece))
@@ -181,6 +184,24 @@ def _remove_from_isr(
             _record_failure(active, Replica(*at, broker), ReplicaStatus.OFFLINE, str(failure))
         remaining = written.to_retry
     return results
+
+
+def _note_removal(
+    active: Active, replica: Replica, before: LeaderAndIsr, after: LeaderAndIsr
+) -> None:
+    context, at = active.context, replica[:2]
+    why = context.why_not(replica.broker, at)
+    if replica.topic in context.topics_to_be_deleted:
+        cause = Cause(CauseKind.DELETED, "the topic is being deleted")
+    elif why is None:
+        cause = Cause(CauseKind.REASSIGNED, f"replica {replica.broker} is not a target replica")
+    elif replica.broker in context.shutting_down:
+        cause = Cause(CauseKind.SHUTDOWN, f"replica {replica.broker}: {why}")
+    elif replica.broker not in context.brokers:
+        cause = Cause(CauseKind.FENCED, f"replica {replica.broker}: {why}")
+    else:
+        cause = Cause(CauseKind.DIRECTORY_OFFLINE, f"replica {replica.broker}: {why}")
+    active.journal.partitions.add(context, at, before, after, cause)
 
 
 def _unchanged(

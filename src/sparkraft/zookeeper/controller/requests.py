@@ -13,6 +13,7 @@ Rules of Kafka 3.9's ControllerBrokerRequestBatch:
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.zookeeper.controller.context import ControllerContext
@@ -28,8 +29,7 @@ class Scope(IntEnum):
     """It has all partitions: the broker removes replicas that are not in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderAndIsrPartition:
+class LeaderAndIsrPartition(NamedTuple):
     """A partition in LeaderAndIsr."""
 
     leadership: Leadership
@@ -37,8 +37,7 @@ class LeaderAndIsrPartition:
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataPartition:
+class MetadataPartition(NamedTuple):
     """A partition in UpdateMetadata."""
 
     leadership: Leadership
@@ -46,8 +45,7 @@ class MetadataPartition:
     offline: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplicaPartition:
+class StopReplicaPartition(NamedTuple):
     """A partition in StopReplica; the epoch is -2 if its topic is queued for deletion."""
 
     leader_epoch: int
@@ -91,32 +89,60 @@ class StopReplicaRequest(ControlRequest):
 
 
 @dataclass(slots=True)
+class LeaderAndIsrContent:
+    """The contents of a LeaderAndIsr request to one broker, while they are collected."""
+
+    partitions: dict[TopicPartition, LeaderAndIsrPartition] = field(default_factory=dict)
+    topic_ids: dict[str, Uuid] = field(default_factory=dict)
+    _led: dict[int, int] = field(default_factory=dict)
+    """Number of partitions by leader; it may be 0."""
+
+    def add(self, at: TopicPartition, partition: LeaderAndIsrPartition) -> None:
+        """Add or replace a partition; it stays new."""
+        before = self.partitions.get(at)
+        if before is not None:
+            self._led[before.leadership.state.leader] -= 1
+            partition = partition._replace(is_new=partition.is_new or before.is_new)
+        self.partitions[at] = partition
+        leader = partition.leadership.state.leader
+        self._led[leader] = self._led.get(leader, 0) + 1
+
+    @property
+    def leaders(self) -> list[int]:
+        """The leaders of the partitions, in order; -1 or -2 may be among them."""
+        return sorted(leader for leader, count in self._led.items() if count)
+
+
+@dataclass(slots=True)
 class RequestBatch:
-    """Collects the requests of one decision; see the module's docstring."""
+    """Collects the requests of one decision; see the module's docstring.
+
+    `drain` does not look at partitions, so it is short for any number of them.
+    """
 
     _context: ControllerContext
-    _leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartition]] = field(
-        default_factory=dict
-    )
+    _leader_and_isr: dict[int, LeaderAndIsrContent] = field(default_factory=dict)
     _stop_replica: dict[int, dict[TopicPartition, StopReplicaPartition]] = field(
         default_factory=dict
     )
     _metadata_brokers: set[int] = field(default_factory=set)
     _metadata: dict[TopicPartition, MetadataPartition] = field(default_factory=dict)
+    _metadata_topic_ids: dict[str, Uuid] = field(default_factory=dict)
 
     def add_leader_and_isr(
         self, brokers: Iterable[int], at: TopicPartition, leadership: Leadership, *, is_new: bool
     ) -> None:
         """Send a partition's leadership to `brokers`, and UpdateMetadata of it to all brokers."""
-        assignment = self._context.assignment(at)
+        partition = LeaderAndIsrPartition(leadership, self._context.assignment(at), is_new)
         for broker in brokers:
             if broker >= 0:
-                partitions = self._leader_and_isr.setdefault(broker, {})
-                was_new = at in partitions and partitions[at].is_new
-                partitions[at] = LeaderAndIsrPartition(
-                    leadership=leadership, assignment=assignment, is_new=is_new or was_new
-                )
-        self.add_update_metadata(self._context.live_or_shutting_down, [at])
+                content = self._leader_and_isr.get(broker)
+                if content is None:
+                    content = self._leader_and_isr[broker] = LeaderAndIsrContent()
+                content.add(at, partition)
+                self._add_topic_id(content.topic_ids, at[0])
+        self._metadata_brokers.update(self._context.brokers)
+        self._add_metadata(at)
 
     def add_stop_replica(self, broker: int, at: TopicPartition, *, delete: bool) -> None:
         """Stop the replica of a broker, and delete it if `delete` is set."""
@@ -132,17 +158,22 @@ class RequestBatch:
         """Send the live brokers, and the present state of `partitions`, to `brokers`."""
         self._metadata_brokers.update(broker for broker in brokers if broker >= 0)
         for at in partitions:
-            leadership = self._context.leaderships.get(at)
-            if leadership is not None:
-                self._metadata[at] = self._metadata_partition(at, leadership)
+            self._add_metadata(at)
 
-    def _metadata_partition(self, at: TopicPartition, leadership: Leadership) -> MetadataPartition:
+    def _add_metadata(self, at: TopicPartition) -> None:
         context = self._context
+        leadership = context.leaderships.get(at)
+        if leadership is None:
+            return
         if at[0] in context.topics_to_be_deleted:
             leadership = leadership._replace(state=leadership.state.during_delete())
         replicas = context.assignment(at).replicas
-        offline = tuple(replica for replica in replicas if not context.is_online(replica, at))
-        return MetadataPartition(leadership=leadership, replicas=replicas, offline=offline)
+        self._metadata[at] = MetadataPartition(leadership, replicas, context.offline(replicas, at))
+        self._add_topic_id(self._metadata_topic_ids, at[0])
+
+    def _add_topic_id(self, topic_ids: dict[str, Uuid], topic: str) -> None:
+        if topic not in topic_ids and topic in self._context.topic_ids:
+            topic_ids[topic] = self._context.topic_ids[topic]
 
     @property
     def is_empty(self) -> bool:
@@ -161,46 +192,40 @@ class RequestBatch:
 
     def clear(self) -> None:
         """Discard all requests."""
-        self._leader_and_isr.clear()
-        self._stop_replica.clear()
-        self._metadata_brokers.clear()
-        self._metadata.clear()
+        self._leader_and_isr = {}
+        self._stop_replica = {}
+        self._metadata_brokers = set()
+        self._metadata = {}
+        self._metadata_topic_ids = {}
 
     def _receivers(self, brokers: Iterable[int]) -> list[Broker]:
         registered = self._context.brokers
         return [registered[broker] for broker in sorted(brokers) if broker in registered]
 
-    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, Uuid]:
-        known = self._context.topic_ids
-        return {topic: known[topic] for topic, _ in partitions if topic in known}
-
     def _leader_and_isr_requests(self) -> list[ControlRequest]:
         requests: list[ControlRequest] = []
         for broker in self._receivers(self._leader_and_isr):
-            partitions = self._leader_and_isr[broker.id]
-            leaders = {each.leadership.state.leader for each in partitions.values()}
+            content = self._leader_and_isr[broker.id]
             request = LeaderAndIsrRequest(
                 broker=broker.id,
                 broker_epoch=broker.epoch,
                 controller_epoch=self._context.epoch,
-                partitions=partitions,
-                topic_ids=self._topic_ids(partitions),
-                live_leaders=tuple(self._receivers(leaders)),
+                partitions=content.partitions,
+                topic_ids=content.topic_ids,
+                live_leaders=tuple(self._receivers(content.leaders)),
             )
             requests.append(request)
         return requests
 
     def _update_metadata_requests(self) -> list[ControlRequest]:
-        partitions = dict(self._metadata)
-        topic_ids = self._topic_ids(partitions)
         live = tuple(self._receivers(self._context.brokers))
         return [
             UpdateMetadataRequest(
                 broker=broker.id,
                 broker_epoch=broker.epoch,
                 controller_epoch=self._context.epoch,
-                partitions=partitions,
-                topic_ids=topic_ids,
+                partitions=self._metadata,
+                topic_ids=self._metadata_topic_ids,
                 live_brokers=live,
             )
             for broker in self._receivers(self._metadata_brokers)

@@ -7,7 +7,7 @@ was elected: `ControllerMovedError`.
 Not guarded, as in Kafka: /feature, /latest_producer_id_block, the broker's own znode.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ from sparkraft.zookeeper.requests import (
     GetChildren,
     GetData,
     Multi,
+    MultiRead,
     Operation,
     Request,
     SetData,
@@ -65,11 +66,15 @@ def read(requests: Sequence[Request]) -> Steps[list[Any]]:
     if not requests:
         return []
     results: list[Any] = yield Ask(tuple(requests))
+    _check_session(results)
+    return results
+
+
+def _check_session(results: Iterable[Any]) -> None:
     for result in results:
         ended = isinstance(result, SessionExpiredError)
         if ended or (isinstance(result, BaseException) and not isinstance(result, ZooKeeperError)):
             raise result
-    return results
 
 
 def write(operations: Sequence[Operation], epoch_version: int) -> Steps[list[Any]]:
@@ -197,15 +202,19 @@ class UpdatedStates:
 def read_states(
     partitions: Sequence[TopicPartition],
 ) -> Steps[dict[TopicPartition, Leadership | ZooKeeperError | None]]:
-    """Read state znodes; None for a partition without one."""
-    requests: list[GetData] = []
+    """Read state znodes, many in one request; None for a partition without one."""
+    requests: list[MultiRead] = []
     for some in pieces(partitions):
-        requests += [GetData(path=znodes.state_path(*at)) for at in some]
+        requests.append(MultiRead(tuple(GetData(path=znodes.state_path(*at)) for at in some)))
         yield Worked(len(some))
     results = yield from read(requests)
     found: dict[TopicPartition, Leadership | ZooKeeperError | None] = {}
-    for piece in pieces(zip(partitions, requests, results, strict=True)):
-        found |= {at: _state_of(request.path, result) for at, request, result in piece}
+    for request, result, piece in zip(requests, results, pieces(partitions), strict=True):
+        if isinstance(result, ZooKeeperError):
+            raise result
+        _check_session(result)
+        for at, each, state in zip(piece, request.reads, result, strict=True):
+            found[at] = _state_of(each.path, state)
         yield Worked(len(piece))
     return found
 
@@ -214,6 +223,13 @@ def _state_of(path: str, result: Any) -> Leadership | ZooKeeperError | None:
     if isinstance(result, NoNodeError):
         return None
     return result if isinstance(result, ZooKeeperError) else znodes.decode_state(path, *result)
+
+
+def read_watched_state(at: TopicPartition) -> Steps[Leadership | None]:
+    """Read a state znode with a watch; None if it does not exist."""
+    path = znodes.state_path(*at)
+    (found,) = yield from read_data([path], watch=True)
+    return None if found is None else znodes.decode_state(path, *found)
 
 
 def update_states(
@@ -244,6 +260,57 @@ def update_states(
                 finished[at] = state._replace(partition_epoch=result.version)
         yield Worked(len(written))
     return UpdatedStates(finished=finished, to_retry=to_retry)
+
+
+def write_isrs(
+    wanted: Mapping[TopicPartition, LeaderAndIsr],
+) -> Steps[dict[TopicPartition, LeaderAndIsr]]:
+    """Write states as the leader of their partitions; return those that were written.
+
+    Not guarded by the epoch, as in Kafka (`ReplicationUtils.updateLeaderAndIsr`): the znode's
+    version is enough. A state keeps the epoch of the controller that chose the leader. One that has
+    the wanted leader, epoch and ISR already was written by an attempt whose reply was lost.
+    """
+    present = yield from _leaderships(list(wanted))
+    due = {
+        at: known
+        for at, known in present.items()
+        if known.state.partition_epoch == wanted[at].partition_epoch
+    }
+    operations = [
+        SetData(
+            path=znodes.state_path(*at),
+            data=znodes.encode_state(known._replace(state=wanted[at])),
+            version=wanted[at].partition_epoch,
+        )
+        for at, known in due.items()
+    ]
+    results = yield from read(operations)
+    written = {
+        at: wanted[at]._replace(partition_epoch=result.version)
+        for at, result in zip(due, results, strict=True)
+        if not isinstance(result, ZooKeeperError)
+    }
+    missed = [at for at in present if at not in written]
+    for at, known in (yield from _leaderships(missed)).items():
+        if known.state._replace(partition_epoch=wanted[at].partition_epoch) == wanted[at]:
+            written[at] = known.state
+    return written
+
+
+def _leaderships(partitions: Sequence[TopicPartition]) -> Steps[dict[TopicPartition, Leadership]]:
+    """Read states; leave out those that cannot be read."""
+    found = yield from read_states(partitions)
+    return {at: each for at, each in found.items() if isinstance(each, Leadership)}
+
+
+def notify_isr_changes(partitions: Sequence[TopicPartition]) -> Steps[None]:
+    """Notify the controller of states that their leader has written."""
+    data = znodes.encode_isr_change(partitions)
+    create = Create(path=f"{znodes.ISR_CHANGES}/isr_change_", data=data, sequential=True)
+    (result,) = yield from read([create])
+    if isinstance(result, ZooKeeperError):
+        raise result
 
 
 def create_states(
@@ -328,6 +395,16 @@ def write_reassignments(
     yield from read([Exists(path=path, watch=True)])
 
 
+def remove_reassignments(
+    is_done: Callable[[TopicPartition, tuple[int, ...]], bool], epoch_version: int
+) -> Steps[None]:
+    """Take partitions out of /admin/reassign_partitions; delete it when it is empty."""
+    wanted = yield from read_reassignments()
+    if wanted is not None:
+        left = {at: target for at, target in wanted.items() if not is_done(at, target)}
+        yield from write_reassignments(left, epoch_version)
+
+
 def read_preferred_elections() -> Steps[list[TopicPartition] | None]:
     """Read /admin/preferred_replica_election; None without it. A watch fires later."""
     yield from read([Exists(path=znodes.PREFERRED_ELECTION, watch=True)])
@@ -391,8 +468,8 @@ def delete_notifications(path: str, names: Sequence[str], epoch_version: int) ->
 # Features
 
 
-def set_up_features(version: int) -> Steps[bool]:
-    """Enable /feature in this version; return whether it was written.
+def set_up_features(version: int, *, enabled: bool) -> Steps[bool]:
+    """Enable or disable /feature in this version; return whether it was written.
 
     Not guarded by the epoch, as in Kafka. Features stay if they were enabled (KIP-584); brokers of
     Kafka 3.9 support none in ZooKeeper mode, so there are none to begin with.
@@ -400,8 +477,9 @@ def set_up_features(version: int) -> Steps[bool]:
     path = znodes.FEATURE
     (found,) = yield from read_data([path], watch=False)
     before = None if found is None else znodes.decode_features(found[0])
-    levels = before.levels if before is not None and before.enabled else {}
-    wanted = znodes.Features(version, enabled=True, levels=levels)
+    keeps = enabled and before is not None and before.enabled
+    levels = before.levels if keeps and before is not None else {}
+    wanted = znodes.Features(version, enabled=enabled, levels=levels)
     if wanted == before:
         return False
     data = znodes.encode_features(wanted)

@@ -2,7 +2,8 @@
 
     strategy              leader                                   ISR               sent to
     OFFLINE               first live replica in the ISR;           live members;     live replicas
-                          unclean: first live replica              unclean: leader
+                          unclean: first live replica,             unclean: leader
+                          which recovers (KIP-704)
     REASSIGN              first live target replica in the ISR     unchanged         target replicas
     PREFERRED             first replica if live and in the ISR     unchanged         all replicas
     CONTROLLED_SHUTDOWN   first replica in the ISR that does       without those     live or leaving
@@ -56,6 +57,7 @@ def elect(
     state: LeaderAndIsr,
     *,
     unclean: bool = False,
+    recovers: bool = True,
 ) -> Elected:
     """Elect a leader by the rules of the module docstring.
 
@@ -65,10 +67,11 @@ def elect(
         at: the partition.
         state: its state znode.
         unclean: for OFFLINE, whether a replica outside of the ISR may lead.
+        recovers: whether such a leader is marked as recovering, from 3.2 on.
     """
     match strategy:
         case Strategy.OFFLINE:
-            return _offline(context, at, state, unclean=unclean)
+            return _offline(context, at, state, unclean=unclean, recovers=recovers)
         case Strategy.REASSIGN:
             target = context.assignment(at).target
             choice = _choose(context, at, state, target, ElectionKind.ONLINE)
@@ -86,14 +89,21 @@ def elect(
 
 
 def _offline(
-    context: ControllerContext, at: TopicPartition, state: LeaderAndIsr, *, unclean: bool
+    context: ControllerContext,
+    at: TopicPartition,
+    state: LeaderAndIsr,
+    *,
+    unclean: bool,
+    recovers: bool,
 ) -> Elected:
     replicas = context.assignment(at).replicas
     kind = ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE
     choice = _choose(context, at, state, replicas, kind)
     live = tuple(replica for replica in replicas if context.is_online(replica, at))
     if choice.unclean:
-        return Elected(state.elect_unclean(choice.leader), live, choice)
+        leader = choice.leader
+        led = state.elect_unclean(leader) if recovers else state.elect(leader, (leader,))
+        return Elected(led, live, choice)
     isr = tuple(replica for replica in state.isr if context.is_online(replica, at))
     return Elected(_led(state, choice, isr), live, choice)
 

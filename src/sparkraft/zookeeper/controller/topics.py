@@ -17,11 +17,14 @@ from sparkraft.zookeeper.controller import (
 )
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import PartitionStatus, ReplicaStatus
-from sparkraft.zookeeper.controller.steps import Steps
+from sparkraft.zookeeper.controller.steps import Steps, Worked, pieces
 from sparkraft.zookeeper.controller.strategies import Strategy
+from sparkraft.zookeeper.controller.topic_ids import add_topics
 from sparkraft.zookeeper.controller.values import Leadership, Replica
 
 CREATED = Cause(CauseKind.CREATED, "the partition was created")
+
+BY_LEADER = Cause(CauseKind.ISR_CHANGED, "its leader wrote the state to ZooKeeper")
 
 
 def on_topics_changed(active: Active) -> Steps[None]:
@@ -33,10 +36,7 @@ def on_topics_changed(active: Active) -> Steps[None]:
     found = yield from store.read_topics(new, watch=True)
     for topic in removed:
         context.remove_topic(topic)
-    for name, read in found.items():
-        context.assignments[name] = dict(read.assignments)
-        if read.id is not None:
-            context.topic_ids[name] = read.id
+    yield from add_topics(active, found)
     yield from create_partitions(active, list(context.partitions(found)))
     if new or removed:
         active.journal.add("topics", f"new {new}, removed {removed}")
@@ -71,7 +71,7 @@ def on_topic_modified(active: Active, name: str) -> Steps[None]:
     for partition, assignment in added.items():
         context.assign((name, partition), assignment)
     yield from create_partitions(active, [(name, partition) for partition in sorted(added)])
-    active.journal.add("topics", f"{name}: added partitions {sorted(added)}")
+    active.journal.add("topics", f"{name}: added partitions {sorted(added)}", topic=name)
 
 
 def _restore(active: Active, name: str, found: AbstractSet[int]) -> Steps[None]:
@@ -90,6 +90,8 @@ def on_deletions_changed(active: Active) -> Steps[None]:
     if unknown:
         yield from store.delete_deletions(unknown, context.epoch_version)
     existing = wanted & context.topics
+    for topic in sorted(existing - context.topics_to_be_deleted):
+        active.journal.add("deletion", f"{topic}: requested", topic=topic)
     if existing:
         context.topics_to_be_deleted |= existing
         context.mark_ineligible(topic for topic, _ in context.being_reassigned)
@@ -100,8 +102,12 @@ def on_stop_replica_response(
     active: Active, broker: int, error: int, errors: Mapping[TopicPartition, int]
 ) -> Steps[None]:
     """Handle a response to the deletion of replicas: failed ones suspend their topics."""
-    failed = [at for at, code in sorted(errors.items()) if error or code != ErrorCode.NONE]
-    deleted = [at for at in sorted(errors) if at not in set(failed)]
+    failed: list[TopicPartition] = []
+    deleted: list[TopicPartition] = []
+    for piece in pieces(sorted(errors.items())):
+        for at, code in piece:
+            (failed if error or code != ErrorCode.NONE else deleted).append(at)
+        yield Worked(len(piece))
     yield from deletion.fail_replicas(active, [Replica(*at, broker) for at in failed])
     if deleted:
         yield from deletion.complete_replicas(active, [Replica(*at, broker) for at in deleted])
@@ -114,6 +120,9 @@ def on_isr_changes(active: Active) -> Steps[None]:
     if changed:
         for at, state in (yield from store.read_states(changed)).items():
             if isinstance(state, Leadership):
+                known = context.leaderships.get(at)
+                before = None if known is None else known.state
+                active.journal.partitions.add(context, at, before, state.state, BY_LEADER)
                 context.leaderships[at] = state
         yield from brokers.send_metadata(active, context.live_or_shutting_down, changed)
         for at in changed:
@@ -125,5 +134,5 @@ def on_isr_changes(active: Active) -> Steps[None]:
 def complete_if_caught_up(active: Active, at: TopicPartition) -> Steps[None]:
     """Complete the reassignment of a partition whose target replicas are all in the ISR."""
     assignment = active.context.assignment(at)
-    if (yield from reassignment.is_complete(at, assignment)):
+    if (yield from reassignment.is_complete(active, at, assignment)):
         yield from reassignment.try_reassign(active, at, assignment)

@@ -4,7 +4,7 @@ The bytes are those of `sparkraft.zookeeper.znodes`. This module adds the state 
 as its version, and converts between both kinds of values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition, Uuid
@@ -97,6 +97,15 @@ def state_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
+def partition_of_state(path: str) -> TopicPartition | None:
+    """Return the partition whose state is at `path`; None if it is another path."""
+    match path.removeprefix(f"{TOPICS}/").split("/"):
+        case [topic, "partitions", partition, "state"]:
+            return topic, int(partition)
+        case _:
+            return None
+
+
 def topic_config_path(topic: str) -> str:
     return f"{topics.CONFIG}/topics/{topic}"
 
@@ -161,6 +170,10 @@ def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> b
 
 def decode_preferred_elections(data: bytes) -> list[TopicPartition]:
     return changes.decode_partitions(PREFERRED_ELECTION, data)
+
+
+def encode_isr_change(partitions: Sequence[TopicPartition]) -> bytes:
+    return changes.encode_partitions(list(partitions))
 
 
 def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:

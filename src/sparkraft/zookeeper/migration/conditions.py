@@ -74,8 +74,17 @@ def obstacle_in(conditions: list[Condition]) -> str | None:
     return next((f"not met: {each.text} ({each.obstacle})" for each in unmet), None)
 
 
-def check_conditions(tree: ZnodeTree, enforced: Enforced) -> Generator[int, None, list[Condition]]:
-    """As `conditions_of`; yields the units of each piece of work."""
+def check_conditions(
+    tree: ZnodeTree, enforced: Enforced, *, may_resume: bool = False
+) -> Generator[int, None, list[Condition]]:
+    """As `conditions_of`; yields the units of each piece of work.
+
+    Args:
+        tree: the znodes.
+        enforced: whether the controller enforces access control entries and tokens.
+        may_resume: a KRaft controller may have /controller. It is one of this quorum, which has
+            ended before its copy was committed; the next one takes /controller from it.
+    """
     problems: list[str] = []
     for piece in pieces(tree):
         problems += [f"{error.path}: {error.reason}" for error in tree.problems(piece)]
@@ -91,7 +100,9 @@ def check_conditions(tree: ZnodeTree, enforced: Enforced) -> Generator[int, None
         _add_brokers(tree, piece, with_replicas)
         yield len(piece)
     found += [
-        Condition("no KRaft controller has migrated it before", _earlier_migration(tree)),
+        Condition(
+            "no KRaft controller has migrated it before", _earlier_migration(tree, may_resume)
+        ),
         Condition("brokers are registered", _no_brokers(tree)),
         Condition(
             "every broker with replicas is registered", _list(_absent_brokers(tree, with_replicas))
@@ -119,9 +130,9 @@ def _list(names: list[str]) -> str | None:
     return "; ".join(names[:_NAMES_MAX]) + more
 
 
-def _earlier_migration(tree: ZnodeTree) -> str | None:
+def _earlier_migration(tree: ZnodeTree, may_resume: bool) -> str | None:  # noqa: FBT001 (private)
     controller = tree.value(CONTROLLER)
-    if controller is not None and controller.kraft_epoch >= 0:
+    if controller is not None and controller.kraft_epoch >= 0 and not may_resume:
         return f"/controller: KRaft controller {controller.broker}"
     migration = tree.value(MIGRATION)
     if migration is not None and migration.metadata_offset >= 0:

@@ -5,11 +5,14 @@ Rules of Kafka 3.9's MigrationPropagator:
       UpdateMetadata, fenced ones and those in KRaft mode included.
     * At the takeover each gets UpdateMetadata with everything, then LeaderAndIsr with the scope
       FULL, and UpdateMetadata with it.
-    * A broker that registered again gets everything, too, but the scope is INCREMENTAL. The others
-      get the changed partitions, and the live brokers if those changed.
+    * A broker that registered again gets everything, too. The others get the changed partitions,
+      and the live brokers if those changed.
     * Replicas that were removed, and those of deleted topics, are deleted (StopReplica).
     * The controller epoch of a request is that of ZooKeeper, that of a partition KRaft's.
       `is_new` is always set.
+
+Differs from Kafka: the scope of a broker that registered again is FULL. With Kafka's INCREMENTAL it
+would keep, and lead, partitions whose topics were deleted while it was away.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -22,6 +25,7 @@ from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.zookeeper.controller.requests import (
     ControlRequest,
+    LeaderAndIsrContent,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     MetadataPartition,
@@ -95,7 +99,7 @@ def changed_requests(
         live = _Batch(image, epoch, Scope.UNKNOWN)
         yield tuple(live.update_metadata(others, Scope.UNKNOWN))
     if returned:
-        batch = _Batch(image, epoch, Scope.INCREMENTAL)
+        batch = _Batch(image, epoch, Scope.FULL)
         yield from batch.add_all(_all_partitions(image), returned)
         yield tuple(batch.update_metadata(returned, Scope.UNKNOWN))
         yield tuple(batch.drain(returned))
@@ -143,22 +147,13 @@ def _state_of(partition: PartitionState) -> LeaderAndIsr:
 
 
 @dataclass(slots=True)
-class _Led:
-    """LeaderAndIsr to one broker."""
-
-    partitions: dict[TopicPartition, LeaderAndIsrPartition] = field(default_factory=dict)
-    topic_ids: dict[str, Uuid] = field(default_factory=dict)
-    leaders: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class _Batch:
     """Partitions of requests, as they are collected."""
 
     image: ClusterImage
     epoch: int
     scope: Scope
-    leader_and_isr: dict[int, "_Led"] = field(default_factory=dict)
+    leader_and_isr: dict[int, LeaderAndIsrContent] = field(default_factory=dict)
     metadata: dict[TopicPartition, MetadataPartition] = field(default_factory=dict)
     stopped: dict[int, dict[TopicPartition, StopReplicaPartition]] = field(default_factory=dict)
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
@@ -179,12 +174,9 @@ class _Batch:
         assignment = ReplicaAssignment(each.replicas, each.adding_replicas, each.removing_replicas)
         for broker in each.replicas:
             if broker in receivers:
-                led = self.leader_and_isr.setdefault(broker, _Led())
-                led.partitions[at] = LeaderAndIsrPartition(
-                    leadership=leadership, assignment=assignment, is_new=True
-                )
-                led.topic_ids[topic.name] = topic.id
-                led.leaders.add(each.leader)
+                content = self.leader_and_isr.setdefault(broker, LeaderAndIsrContent())
+                content.add(at, LeaderAndIsrPartition(leadership, assignment, is_new=True))
+                content.topic_ids[topic.name] = topic.id
         self.metadata[at] = self._metadata_partition(leadership, each.replicas)
 
     def _metadata_partition(
@@ -238,15 +230,15 @@ class _Batch:
     def drain(self, receivers: dict[int, Broker]) -> Iterator[ControlRequest]:
         """Requests of all kinds: LeaderAndIsr, UpdateMetadata, StopReplica."""
         for broker in receivers.values():
-            led = self.leader_and_isr.get(broker.id)
-            if led is not None:
+            content = self.leader_and_isr.get(broker.id)
+            if content is not None:
                 yield LeaderAndIsrRequest(
                     broker=broker.id,
                     broker_epoch=broker.epoch,
                     controller_epoch=self.epoch,
-                    partitions=led.partitions,
-                    topic_ids=led.topic_ids,
-                    live_leaders=self._live(led.leaders),
+                    partitions=content.partitions,
+                    topic_ids=content.topic_ids,
+                    live_leaders=self._live(content.leaders),
                     scope=self.scope,
                 )
         if self.metadata:
@@ -261,6 +253,6 @@ class _Batch:
                     partitions=stopped,
                 )
 
-    def _live(self, leaders: set[int]) -> tuple[Broker, ...]:
+    def _live(self, leaders: Iterable[int]) -> tuple[Broker, ...]:
         registered = self.image.brokers
-        return tuple(broker_of(registered[each]) for each in sorted(leaders) if each in registered)
+        return tuple(broker_of(registered[each]) for each in leaders if each in registered)

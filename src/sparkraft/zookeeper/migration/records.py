@@ -17,8 +17,6 @@ Rules (`ZkMigrationClient`, `ZkTopicMigrationClient`, `ZkConfigMigrationClient` 
 Kafka iterates in the order of hash maps; here names are sorted.
 """
 
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Iterator
 from urllib.parse import unquote
 
@@ -27,39 +25,50 @@ from sparkraft.base.ids import Uuid
 from sparkraft.controller.decision import VersionedRecord
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.messages import metadata_records as records
-from sparkraft.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparkraft.security.acls import Acl, AclResourceType
 from sparkraft.security.quotas import CLIENT_ID, IP, IP_KEYS, USER, USER_AND_CLIENT_KEYS
 from sparkraft.security.scram import BY_NAME
 from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.migration.tree import ZnodeTree
+from sparkraft.zookeeper.znodes.acl_resources import (
+    ACL_ROOTS,
+    AclResource,
+    decode_entries,
+    named,
+)
 from sparkraft.zookeeper.znodes.cluster import PRODUCER_IDS
+from sparkraft.zookeeper.znodes.credentials import decode_credential
 from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
-from sparkraft.zookeeper.znodes.security import LITERAL_ACLS, PREFIXED_ACLS, TOKENS, AclEntry
+from sparkraft.zookeeper.znodes.security import TOKENS
+from sparkraft.zookeeper.znodes.tokens import decode_delegation_token
 from sparkraft.zookeeper.znodes.topics import CONFIG, TOPICS, Assignment, Topic
 
 PENDING_DELETIONS = "/admin/delete_topics"
+
+NO_STATE = -1
+"""Leader epoch, in a comparison, of a partition whose state no controller has written yet."""
 
 _QUOTA_TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
 
 Batch = list[VersionedRecord]
 
 
-def batches_of(
-    tree: ZnodeTree, entropy: Entropy, *, with_pending_deletions: bool = False
-) -> Iterator[Batch]:
+def batches_of(tree: ZnodeTree, entropy: Entropy, *, as_stored: bool = False) -> Iterator[Batch]:
     """All records of a migration, in pieces of at most `PIECE_MAX` partitions, or of one entity.
 
     Args:
         tree: the znodes; `conditions` must have found nothing in it.
         entropy: ids of access control entries, which have none in ZooKeeper.
-        with_pending_deletions: whether to include topics that are about to be deleted.
+        as_stored: for a comparison with ZooKeeper: include topics that are about to be deleted,
+            and give a partition without a state znode `NO_STATE` as its leader epoch.
 
     Raises:
         ZnodeError: a znode cannot be copied.
     """
-    for name in tree.children(TOPICS) if with_pending_deletions else topics_to_copy(tree):
-        yield from _topic(tree, name)
+    epoch_of_new = NO_STATE if as_stored else 0
+    for name in tree.children(TOPICS) if as_stored else topics_to_copy(tree):
+        yield from _topic(tree, name, epoch_of_new)
     for name in tree.children(f"{CONFIG}/brokers"):
         yield _configs(tree, "brokers", name, ResourceType.BROKER)
     yield from _quotas(tree)
@@ -77,7 +86,7 @@ def topics_to_copy(tree: ZnodeTree) -> list[str]:
 # ---- topics and configs
 
 
-def _topic(tree: ZnodeTree, name: str) -> Iterator[Batch]:
+def _topic(tree: ZnodeTree, name: str, epoch_of_new: int) -> Iterator[Batch]:
     path = f"{TOPICS}/{name}"
     topic: Topic = tree.value(path)
     if topic.id is None:
@@ -88,7 +97,8 @@ def _topic(tree: ZnodeTree, name: str) -> Iterator[Batch]:
     made += _configs(tree, "topics", name, ResourceType.TOPIC)
     for piece in pieces(sorted(topic.partitions.items())):
         made += [
-            (_partition(tree, name, topic.id, index, assignment), 0) for index, assignment in piece
+            (_partition(tree, name, topic.id, index, assignment, epoch_of_new), 0)
+            for index, assignment in piece
         ]
         yield made
         made = []
@@ -96,7 +106,12 @@ def _topic(tree: ZnodeTree, name: str) -> Iterator[Batch]:
 
 
 def _partition(
-    tree: ZnodeTree, name: str, topic_id: Uuid, index: int, assignment: Assignment
+    tree: ZnodeTree,
+    name: str,
+    topic_id: Uuid,
+    index: int,
+    assignment: Assignment,
+    epoch_of_new: int,
 ) -> records.PartitionRecord:
     path = f"{TOPICS}/{name}/partitions/{index}/state"
     if not assignment.replicas:
@@ -109,7 +124,7 @@ def _partition(
         removing_replicas=list(assignment.removing),
         adding_replicas=list(assignment.adding),
         leader=assignment.replicas[0],
-        leader_epoch=0,
+        leader_epoch=epoch_of_new,
         partition_epoch=0,
     )
     znode, state = tree.get(path), tree.value(path)
@@ -187,22 +202,12 @@ def _number(path: str, key: str, text: str) -> float:
 def _credential(
     path: str, user: str, mechanism: str, text: str
 ) -> records.UserScramCredentialRecord:
-    """A credential as `ScramCredentialUtils` writes it; errors never show it."""
-    wrong = ZnodeError(path, f"malformed {mechanism} credential")
     if user == DEFAULT_ENTITY:
         raise ZnodeError(path, f"{mechanism}: the default of all users has no credentials")
-    fields = dict(part.partition("=")[::2] for part in text.split(","))
-    try:
-        return records.UserScramCredentialRecord(
-            name=unquote(user),
-            mechanism=BY_NAME[mechanism].type,
-            salt=b64decode(fields["salt"], validate=True),
-            stored_key=b64decode(fields["stored_key"], validate=True),
-            server_key=b64decode(fields["server_key"], validate=True),
-            iterations=int(fields["iterations"]),
-        )
-    except (KeyError, ValueError, Base64Error):
-        raise wrong from None
+    credential = decode_credential(path, mechanism, text)
+    return records.UserScramCredentialRecord(
+        name=unquote(user), mechanism=BY_NAME[mechanism].type, **credential._asdict()
+    )
 
 
 def _producer_ids(tree: ZnodeTree) -> Batch:
@@ -219,52 +224,24 @@ def _producer_ids(tree: ZnodeTree) -> Batch:
 
 
 def _acls(tree: ZnodeTree, entropy: Entropy) -> Iterator[Batch]:
-    for root, pattern in (
-        (LITERAL_ACLS, PatternType.LITERAL),
-        (PREFIXED_ACLS, PatternType.PREFIXED),
-    ):
+    for pattern, root in ACL_ROOTS.items():
         for kind in tree.children(root):
             for name in tree.children(f"{root}/{kind}"):
                 path = f"{root}/{kind}/{name}"
-                yield [
-                    (_acl(path, kind, name, pattern, entry, entropy), 0)
-                    for entry in tree.value(path)
-                ]
+                resource = AclResource(named(path, AclResourceType, kind), pattern, name)
+                znode = tree.get(path)
+                assert znode is not None
+                entries = decode_entries(resource, znode.data)
+                yield [(_acl(random_uuid(entropy), entry), 0) for entry in entries]
 
 
-def _acl(
-    path: str, kind: str, name: str, pattern: PatternType, entry: AclEntry, entropy: Entropy
-) -> records.AccessControlEntryRecord:
-    try:
-        return records.AccessControlEntryRecord(
-            id=random_uuid(entropy),
-            resource_type=AclResourceType[_constant(kind)],
-            resource_name=name,
-            pattern_type=pattern,
-            principal=entry.principal,
-            host=entry.host,
-            operation=AclOperation[_constant(entry.operation)],
-            permission_type=AclPermissionType[_constant(entry.permission_type)],
-        )
-    except KeyError as error:
-        raise ZnodeError(path, f"unknown word in an access control entry: {error}") from error
-
-
-def _constant(word: str) -> str:
-    """`TransactionalId` as TRANSACTIONAL_ID."""
-    spaced = "".join(f"_{letter}" if letter.isupper() else letter for letter in word)
-    return spaced.removeprefix("_").upper()
+def _acl(id_: Uuid, acl: Acl) -> records.AccessControlEntryRecord:
+    return records.AccessControlEntryRecord(id=id_, **acl._asdict())
 
 
 def _token(tree: ZnodeTree, name: str) -> VersionedRecord:
-    token = tree.value(f"{TOKENS}/{name}")
-    record = records.DelegationTokenRecord(
-        owner=unquote(token.owner),
-        requester=unquote(token.requester),
-        renewers=[unquote(each) for each in token.renewers],
-        issue_timestamp=token.issued,
-        max_timestamp=token.expires_at_most,
-        expiration_timestamp=token.expires,
-        token_id=token.id,
-    )
-    return record, 0
+    path = f"{TOKENS}/{name}"
+    znode = tree.get(path)
+    assert znode is not None
+    fields = decode_delegation_token(path, znode.data)._asdict()
+    return records.DelegationTokenRecord(**fields | {"renewers": list(fields["renewers"])}), 0

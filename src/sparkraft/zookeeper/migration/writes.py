@@ -17,48 +17,28 @@ Difference: the block of producer ids ends before the next id, so that reading i
 again. Kafka writes a block that starts there.
 """
 
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkraft.base.ids import Uuid
 from sparkraft.metadata.configs.definition import java_double
 from sparkraft.metadata.image import ClusterImage, ResourceType, Topic
 from sparkraft.metadata.partition_state import PartitionState
-from sparkraft.security.acls import (
-    Acl,
-    AclOperation,
-    AclPermissionType,
-    AclResourceType,
-    PatternType,
-)
 from sparkraft.security.quotas import USER, QuotaEntity
 from sparkraft.security.scram import BY_TYPE
 from sparkraft.zookeeper.controller.steps import pieces
+from sparkraft.zookeeper.znodes.acl_resources import AclResource, encode_entries
 from sparkraft.zookeeper.znodes.changes import encode_config_change
 from sparkraft.zookeeper.znodes.cluster import (
     PRODUCER_IDS,
     ProducerIdBlock,
     encode_producer_ids,
 )
-from sparkraft.zookeeper.znodes.entities import (
-    DEFAULT_ENTITY,
-    is_integral,
-    quota_path,
-    sanitized,
-)
-from sparkraft.zookeeper.znodes.security import (
-    LITERAL_ACLS,
-    PREFIXED_ACLS,
-    TOKENS,
-    AclEntry,
-    ChangedResource,
-    Token,
-    encode_acl,
-    encode_acl_change,
-    encode_token,
-)
+from sparkraft.zookeeper.znodes.credentials import encode_credential
+from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY, is_integral, quota_path
+from sparkraft.zookeeper.znodes.security import TOKENS
+from sparkraft.zookeeper.znodes.tokens import encode_delegation_token
 from sparkraft.zookeeper.znodes.topics import (
     CONFIG,
     TOPICS,
@@ -69,6 +49,9 @@ from sparkraft.zookeeper.znodes.topics import (
 )
 from sparkraft.zookeeper.znodes.topics import PartitionState as StateZnode
 from sparkraft.zookeeper.znodes.topics import Topic as TopicZnode
+
+if TYPE_CHECKING:
+    from sparkraft.security.acls import Acl
 
 SCANNED_MAX = 1_000
 """Unchanged entities between two steps: about 1 ms."""
@@ -352,61 +335,29 @@ def _values_of(image: ClusterImage, entity: QuotaEntity) -> dict[str, str]:
         for mechanism in BY_TYPE.values():
             found = image.scram.get((mechanism.type, name))
             if found is not None:
-                values[mechanism.name] = (
-                    f"salt={b64encode(found.salt).decode()},"
-                    f"stored_key={b64encode(found.stored_key).decode()},"
-                    f"server_key={b64encode(found.server_key).decode()},"
-                    f"iterations={found.iterations}"
-                )
+                values[mechanism.name] = encode_credential(found)
     return values
 
 
 # ---- access control entries and delegation tokens
 
-_Resource = tuple[int, int, str]
-"""Type, kind of pattern, name."""
-
 
 def _acls(before: ClusterImage, after: ClusterImage) -> Iterator[Change | None]:
     if before.acls is after.acls:
         return
-    old: dict[_Resource, set[Acl]] = defaultdict(set)
-    new: dict[_Resource, set[Acl]] = defaultdict(set)
+    old: dict[AclResource, set[Acl]] = defaultdict(set)
+    new: dict[AclResource, set[Acl]] = defaultdict(set)
     for entries, found in ((before.acls, old), (after.acls, new)):
         for scanned, acl in enumerate(entries.values(), 1):
-            found[acl.resource_type, acl.pattern_type, acl.resource_name].add(acl)
+            found[AclResource.of(acl)].add(acl)
             if scanned % SCANNED_MAX == 0:
                 yield None
     for resource in sorted({*old, *new}):
         wanted = new.get(resource, set())
         if wanted != old.get(resource, set()):
-            yield _changed_acls(resource, wanted)
-
-
-def _changed_acls(resource: _Resource, acls: set[Acl]) -> Change:
-    kind, pattern, name = resource
-    is_literal = pattern == PatternType.LITERAL
-    root = LITERAL_ACLS if is_literal else PREFIXED_ACLS
-    path = f"{root}/{_word(AclResourceType(kind).name)}/{name}"
-    entries = [
-        AclEntry(
-            principal=acl.principal,
-            permission_type=_word(AclPermissionType(acl.permission_type).name),
-            host=acl.host,
-            operation=_word(AclOperation(acl.operation).name),
-        )
-        for acl in sorted(acls)
-    ]
-    changed = ChangedResource(AclResourceType(kind).name, name, PatternType(pattern).name)
-    root = "/kafka-acl-changes" if is_literal else "/kafka-acl-extended-changes"
-    notice = Notice(f"{root}/acl_changes_", encode_acl_change(changed))
-    write = Put(path, encode_acl(entries)) if entries else Remove(path)
-    return Change(((write,),), notice)
-
-
-def _word(constant: str) -> str:
-    """TRANSACTIONAL_ID as `TransactionalId`."""
-    return "".join(part.capitalize() for part in constant.split("_"))
+            path = resource.path
+            write = Put(path, encode_entries(wanted)) if wanted else Remove(path)
+            yield Change(((write,),), Notice(*resource.notice))
 
 
 def _tokens(before: ClusterImage, after: ClusterImage) -> Iterator[Change]:
@@ -418,18 +369,4 @@ def _tokens(before: ClusterImage, after: ClusterImage) -> Iterator[Change]:
         if token is None:
             yield Change(((Remove(path),),))
         elif token != before.delegation_tokens.get(token_id):
-            data = Token(
-                id=token_id,
-                owner=_principal(token.owner),
-                requester=_principal(token.requester),
-                renewers=tuple(map(_principal, token.renewers)),
-                issued=token.issue_timestamp,
-                expires=token.expiration_timestamp,
-                expires_at_most=token.max_timestamp,
-            )
-            yield Change(((Put(path, encode_token(data)),),))
-
-
-def _principal(text: str) -> str:
-    """A principal as the znode has it; Kafka's Sanitizer encodes the colon, too."""
-    return sanitized(text)
+            yield Change(((Put(path, encode_delegation_token(token)),),))

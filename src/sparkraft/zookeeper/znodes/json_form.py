@@ -29,9 +29,14 @@ class NewerZnodeError(ZnodeError):
     """A znode has a version that Kafka 3.9 rejects."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def encode(value: object) -> bytes:
     """Encode as Jackson does: the hexadecimal digits of escapes are capital letters."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = _ENCODER.encode(value)
+    if "\\" not in text:
+        return text.encode()
     return _ESCAPED.sub(lambda found: found[0][:2] + found[0][2:].upper(), text).encode()
 
 

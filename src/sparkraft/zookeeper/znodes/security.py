@@ -61,6 +61,9 @@ def encode_acl(entries: list[AclEntry]) -> bytes:
 
 
 def decode_acl(path: str, data: bytes) -> list[AclEntry]:
+    """Decode the entries of a resource; none without data (`AclEntry.fromBytes`)."""
+    if not data:
+        return []
     fields = Fields.decode(path, data)
     fields.check_version(1, 1)
     names = ("principal", "permissionType", "host", "operation")
