@@ -3,14 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.connection import Connection
-from sparkraft.client.wire_exchange import FrameReader
+from sparkraft.client.wire_exchange import WHOLE_ELEMENTS_MAX, FrameReader
 from sparkraft.protocol import codec
-from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
+from sparkraft.protocol.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from sparkraft.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 
 BOUND = 60
@@ -274,3 +279,77 @@ def test_frames_are_the_same_however_the_stream_is_cut():
 def test_a_frame_longer_than_allowed_is_refused_before_its_bytes_come():
     with pytest.raises(DecodeError):
         FrameReader(100).feed((101).to_bytes(4, "big"))
+
+
+def metadata(topics: int, version: int) -> bytes:
+    """A response to Metadata with many topics."""
+    found = [MetadataResponseTopic(name=f"topic-{number}") for number in range(topics)]
+    return codec.encode(MetadataResponse(topics=found), version)
+
+
+def before_each_slice(connection: Connection, call: Callable[[], object]) -> None:
+    """Call before each slice of a long response."""
+    decode_slice = connection._decode_slice
+
+    def called(*arguments: Any) -> None:
+        call()
+        decode_slice(*arguments)
+
+    connection._decode_slice = called  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["whole", "torn"])
+def test_a_response_with_very_many_elements_is_decoded_over_many_iterations(is_torn: bool) -> None:
+    topics = 20 * WHOLE_ELEMENTS_MAX
+
+    async def script(peer: Peer) -> None:
+        _, version, correlation_id = await peer.request()
+        body = metadata(topics, version)
+        body = body[:-1] if is_torn else body
+        peer.writer.write(peer.answer(correlation_id, body, flexible=True))
+
+    async def test() -> None:
+        async with serving(script) as port:
+            connection = await Connection.open("127.0.0.1", port, negotiate=False)
+            slices = 0
+
+            def count() -> None:
+                nonlocal slices
+                slices += 1
+
+            before_each_slice(connection, count)
+            response = connection.send(MetadataRequest(topics=[]), version=12)
+            if is_torn:
+                with pytest.raises(KafkaError) as lost:
+                    await response
+                assert lost.value.code is ErrorCode.NETWORK_EXCEPTION
+                assert "are not a MetadataResponse of version 12" in str(lost.value)
+                assert connection.is_closed
+            else:
+                assert len((await response).topics) == topics
+            assert slices >= 20
+            await connection.close()
+
+    run(test())
+
+
+def test_nothing_waits_for_a_long_response_whose_request_was_cancelled() -> None:
+    async def script(peer: Peer) -> None:
+        _, version, correlation_id = await peer.request()
+        body = metadata(20 * WHOLE_ELEMENTS_MAX, version)
+        peer.writer.write(peer.answer(correlation_id, body, flexible=True))
+        _, version, correlation_id = await peer.request()
+        body = metadata(1, version)
+        peer.writer.write(peer.answer(correlation_id, body, flexible=True))
+
+    async def test() -> None:
+        async with serving(script) as port:
+            connection = await Connection.open("127.0.0.1", port, negotiate=False)
+            first = connection.send_nowait(MetadataRequest(topics=[]), version=12)
+            second = connection.send_nowait(MetadataRequest(topics=[]), version=12)
+            before_each_slice(connection, first.cancel)
+            assert len((await second).topics) == 1
+            assert not connection.is_closed
+            await connection.close()
+
+    run(test())

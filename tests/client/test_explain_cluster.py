@@ -6,7 +6,12 @@ import pytest
 
 from sparkraft.base.ids import Uuid
 from sparkraft.client.cluster import Node, PartitionInfo, TopicInfo
-from sparkraft.client.explain.cluster import ClusterFacts, cluster_document, cluster_lines
+from sparkraft.client.explain.cluster import (
+    NO_CONTROLLER,
+    ClusterFacts,
+    cluster_document,
+    cluster_lines,
+)
 from sparkraft.client.explain.quorum import Epoch
 from sparkraft.client.values import QuorumInfo, QuorumReplica
 
@@ -122,6 +127,28 @@ def test_the_most_severe_problem_is_the_sentence(given: ClusterFacts, level: str
     document = cluster_document(given)
     assert document["health"] == {"level": level, "sentence": sentence}
     assert next(iter(cluster_lines(document))) == sentence
+
+
+def test_in_zookeeper_mode_the_controller_is_the_broker_that_metadata_names() -> None:
+    given = facts(WHOLE, quorum=None, is_zookeeper=True, zookeeper_controller=2)
+    document = cluster_document(given)
+    assert document["health"]["sentence"].endswith("controller 2.")
+    assert (document["mode"], document["controller"]["id"]) == ("zookeeper", 2)
+    assert [one["id"] for one in document["brokers"] if one["isController"]] == [2]
+    assert "controller 2" in list(cluster_lines(document))
+    race = {"controller": 2, "epoch": 7, "sinceMs": 1_000, "before": None}
+    known = cluster_document(given, race=race)
+    assert "controller 2 since 1970-01-01 00:00:01 UTC." in known["health"]["sentence"]
+    assert "controller 2, epoch 7" in list(cluster_lines(known))
+    other = cluster_document(given, race={**race, "controller": 1})
+    assert other["controller"]["epoch"] is None
+
+
+def test_in_zookeeper_mode_a_missing_controller_is_critical() -> None:
+    given = facts(WHOLE, quorum=None, is_zookeeper=True, problem=NO_CONTROLLER)
+    health = cluster_document(given)["health"]
+    assert health["level"] == "critical"
+    assert "no broker is registered as the controller in ZooKeeper" in health["sentence"]
 
 
 def silent(given: ClusterFacts, *epochs: Epoch) -> list[int]:

@@ -14,11 +14,13 @@ from sparkraft.client.bearer_login import (
     SCOPE,
     URL,
     URL_ENCODES,
+    Allowance,
     BearerError,
     bearer_login,
 )
 from sparkraft.client.token_endpoint import TokenEndpoint, TokenEndpointLogin, Tokens
 from sparkraft.client.token_file import TokenFileLogin
+from sparkraft.client.token_requests import SecretRequest
 from sparkraft.security.jaas import OAUTH_MODULE, parse_jaas
 from sparkraft.security.secret import Secret
 from tests.support.access_tokens import Issuer
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.real_time
 
 SECRET = "s3cret+/&=6612"
 NOW = 1_800_000_000
+ACCOUNT = SecretRequest(client_id="node", client_secret=Secret(SECRET))
 
 
 @pytest.fixture
@@ -53,16 +56,20 @@ class Time:
 
 
 def endpoint(server: TokenServer) -> TokenEndpoint:
-    return TokenEndpoint(url=server.url, client_id="node", client_secret=Secret(SECRET))
+    return TokenEndpoint(url=server.url, request=ACCOUNT)
 
 
 def tokens(server: TokenServer, time: Time, **changes: object) -> Tokens:
     return Tokens(replace(endpoint(server), **changes), wall=time.wall, sleep=time.sleep)
 
 
+def with_account(**changes: object) -> SecretRequest:
+    return replace(ACCOUNT, **changes)
+
+
 def test_a_token_is_used_for_most_of_its_life(server):
     time = Time()
-    shared = tokens(server, time, scope="kafka write")
+    shared = tokens(server, time, request=with_account(scope="kafka write"))
     first = shared.current()
     time.now += 2879
     assert shared.current() is first
@@ -152,7 +159,7 @@ def test_nobody_listens(server):
 
 def test_the_account_is_url_encoded_if_configured(server):
     server.accounts = {"node": "s3cret%2B%2F%26%3D6612"}
-    assert tokens(server, Time(), url_encodes=True).current()
+    assert tokens(server, Time(), request=with_account(url_encodes=True)).current()
 
 
 def test_a_secret_is_only_sent_to_a_server_with_a_trusted_certificate(tmp_path, monkeypatch):
@@ -175,7 +182,10 @@ CONFIGS = {URL: ENDPOINT, CLIENT_ID: "node", CLIENT_SECRET: SECRET}
 
 
 def login(configs, module=MODULE):
-    return bearer_login(configs.get, module, allowed=[ENDPOINT, "file:///t"], allowing="A LIST")
+    allowance = Allowance(
+        urls=[ENDPOINT, "file:///t"], files=[], urls_by="A LIST", files_by="ANOTHER LIST"
+    )
+    return bearer_login(configs.get, module, allowance)
 
 
 def test_an_account_is_in_configs_or_in_the_login_module():
@@ -187,7 +197,7 @@ def test_an_account_is_in_configs_or_in_the_login_module():
     assert by_configs == login({URL: ENDPOINT}, module)
     assert login(CONFIGS | {SCOPE: "all", CLIENT_ID: "other"}, module) != by_configs
     assert SECRET not in repr(by_configs)
-    assert login(CONFIGS | {URL_ENCODES: "true"}).endpoint.url_encodes
+    assert login(CONFIGS | {URL_ENCODES: "true"}).endpoint.request.url_encodes
     assert login({URL: "file:///t"}) == TokenFileLogin("/t")
 
 

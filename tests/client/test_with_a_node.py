@@ -12,6 +12,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.consumer import Consumer, ConsumerSettings
+from sparkraft.client.group_lag import committed_lags
 from sparkraft.client.groups import Groups
 from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.subscription import GroupSettings
@@ -313,6 +314,35 @@ def test_admin_sees_quorum_features_and_log_dirs(sparkraft_cluster):
             found = {(replica.topic, replica.partition) for replica in log_dir.replicas}
         nodes = (await admin.describe_cluster()).nodes
         assert [node.id for node in nodes] == [1]
+
+    run(sparkraft_cluster.bootstrap, test)
+
+
+def test_the_lag_of_several_groups_by_their_committed_offsets(sparkraft_cluster):
+    """Of as many groups as have few enough partitions, and with one look-up of the ends."""
+
+    async def test(cluster: Cluster) -> None:
+        groups, name, other = Groups(cluster), await made(cluster), await made(cluster)
+        async with Producer(cluster) as producer:
+            for _ in range(5):
+                await (await producer.send(name, b"x", partition=0))
+        late, early, nothing = fresh("group"), fresh("group"), fresh("group")
+        await groups.commit(late, {(name, 0): Committed(offset=2), (name, 1): Committed(offset=0)})
+        await groups.commit(
+            early, {(name, 0): Committed(offset=5), (other, 2): Committed(offset=0)}
+        )
+        found = await committed_lags(cluster, [late, early, nothing], partitions_max=4)
+        assert {
+            group_id: [(row.topic, row.partition, row.offset, row.lag) for row in rows]
+            for group_id, rows in found.items()
+        } == {
+            late: [(name, 0, 2, 3), (name, 1, 0, 0)],
+            early: sorted([(name, 0, 5, 0), (other, 2, 0, 0)]),
+            nothing: [],
+        }
+        found = await committed_lags(cluster, [late, early, nothing], partitions_max=3)
+        assert found.keys() == {late, nothing}
+        assert await committed_lags(cluster, [], partitions_max=3) == {}
 
     run(sparkraft_cluster.bootstrap, test)
 

@@ -14,6 +14,7 @@ import pytest
 from playwright.async_api import expect
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.cli import main as cli
 from sparkraft.client.cluster import Cluster as Client
 from sparkraft.client.leadership import LeadershipAdmin
 from sparkraft.client.producer import Producer
@@ -307,7 +308,7 @@ def test_leaders_are_elected_and_replicas_move(
 
 
 def test_a_slow_move_is_shown_and_canceled(
-    cluster: Cluster, console: ConsoleProcess, cookie: str
+    cluster: Cluster, console: ConsoleProcess, cookie: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create(cluster, "slow", {0: [1]})
 
@@ -337,6 +338,11 @@ def test_a_slow_move_is_shown_and_canceled(
         return has_throttles and 0 < int(progress["bytes"]) < int(progress["ofBytes"])
 
     wait_until(has_begun, "a part of the replica has arrived", 60)
+    listed = shown()
+    capsys.readouterr()
+    assert cli.main([*listed["command"].split()[1:], "--output", "json"]) == 0
+    moves = [{k: v for k, v in one.items() if k != "progress"} for one in listed["moves"]]
+    assert moves == json.loads(capsys.readouterr().out)
     assert "still being" in str(problem(console, {"kind": "remove-throttles"}, cookie))
     cancel = {"kind": "cancel-reassignment", "topic": "slow"}
     plan = done(console, "/api/change-plan", cancel, cookie)
@@ -458,6 +464,13 @@ def test_a_value_that_the_command_would_change_has_no_command() -> None:
         assert command(odd) is None
 
 
+async def readers_cannot_edit(browser: Browser, console: ConsoleProcess) -> None:
+    path = "/configs?resource=topic&name=drawn"
+    async with browser.visiting(console.address, path) as visit:
+        await expect(visit.page.get_by_role("cell", name="9000")).to_be_visible()
+        await expect(visit.page.get_by_role("button", name="Edit")).to_have_count(0)
+
+
 @pytest.mark.browser
 def test_an_editor_changes_the_cluster_on_its_pages(
     browser: Browser, cluster: Cluster, tmp_path: Path
@@ -481,12 +494,15 @@ def test_an_editor_changes_the_cluster_on_its_pages(
             await asyncio.to_thread(cluster.until_known, "drawn")
             await page.get_by_role("link", name="drawn").click()
             await page.get_by_role("link", name="Configs", exact=True).click()
-            await page.get_by_role("button", name="Edit retention.ms").click()
+            edit = page.get_by_role("button", name="Edit retention.ms")
+            await expect(edit).to_be_in_viewport()
+            await edit.click()
             await page.get_by_label("Value", exact=True).fill("9000")
             await page.get_by_role("button", name="Show the change").click()
             await expect(page.locator(".plan tbody tr")).to_contain_text("8000")
             await page.get_by_role("button", name="Apply").click()
             await expect(page.get_by_role("cell", name="9000")).to_be_visible()
+            await readers_cannot_edit(browser, console)
             await page.get_by_label("also those with the default").check()
             await expect(
                 page.get_by_role("cell", name="cleanup.policy", exact=True)

@@ -21,6 +21,13 @@ expect.set_options(timeout=WAIT_MS)
 MARKUP = "<img src=x onerror=\"document.title='run'\">"
 """A rack that would run as a script if the page took it for markup."""
 
+RATES = {
+    0.2: " by less than a record a second",
+    1.2: " by 1 record a second",
+    1700: " by 1,700 records a second",
+}
+"""Records a second, and how the change of a lag is shown."""
+
 NAMES_OF_JAVASCRIPT = ("__proto__", "constructor")
 """Topics whose names every JavaScript object has as properties."""
 
@@ -184,6 +191,17 @@ def test_a_group_with_markup_in_its_names(
             await expect(page.locator("[data-event]").first).to_be_visible()
             assert await page.locator("main img").count() == 0
             assert await page.title() == f"{name} · sparkraft console"
+            # The list of groups has the lag, too; the rates of a group that hardly moves.
+            await page.get_by_role("link", name="Groups").click()
+            row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name))
+            await expect(row.get_by_role("cell").last).to_have_text("none")
+            lag = {"records": 1, "behindMs": 2000, "catchUpSeconds": None}
+            for rate, text in RATES.items():
+                shown = await page.evaluate(
+                    "(lag) => import('/static/group.js').then((group) => group.lagText(lag))",
+                    {**lag, "perSecond": rate, "progress": "falling behind"},
+                )
+                assert shown == f"1 record, 2.0 s behind, falling behind{text}"
 
     browser.run(look())
 
@@ -206,6 +224,8 @@ def test_messages_are_filtered_followed_and_never_run(
             await rows.filter(has_text="big").locator("summary").click()
             exact = rows.locator("pre", has_text="12345678901234567890")
             await expect(exact).to_be_visible()
+            batch = rows.get_by_text("Batch of offsets 0 to 0: 1 record")
+            await expect(batch).to_contain_text("not compressed; producer id")
             await page.get_by_label("Filter").fill("record.value.n == 1")
             await page.get_by_label("Filter").press("Enter")
             await expect(rows).to_have_count(1)
@@ -231,15 +251,11 @@ def test_a_hidden_page_has_no_stream(
         async with browser.visiting(console.address) as visit:
             page = visit.page
             await expect(page.locator("#live")).to_have_text("live")
-            # Headless Chromium never hides a page.
-            await page.evaluate(
-                "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
-                "document.dispatchEvent(new Event('visibilitychange'))"
-            )
+            await expect(page.locator("#visitor")).to_have_text("")
+            async with page.expect_event("requestfailed", lambda one: one.url.endswith("/events")):
+                await visit.hide()
             await expect(page.locator("#live")).to_have_text("paused")
-            await page.evaluate(
-                "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"
-            )
+            await visit.show()
             await expect(page.locator("#live")).to_have_text("live")
             await expect(page.locator("#health")).to_be_visible()
 
@@ -262,8 +278,42 @@ def test_the_overview_shows_the_document_of_the_command(
             await expect(visit.page.locator("#health")).to_contain_text(
                 printed["health"]["sentence"]
             )
-            await expect(visit.page.locator(".command code")).to_have_text(
-                f"sparkraft {' '.join(command)}"
-            )
+            shown = f"sparkraft {' '.join(command)}"
+            await expect(visit.page.locator(".command code").last).to_have_text(shown)
+            # As in a page from another machine without TLS: the command is selected for Ctrl-C.
+            await visit.page.evaluate("Object.defineProperty(navigator, 'clipboard', {})")
+            await visit.page.get_by_role("button", name=f"Copy {shown}").click()
+            await expect(visit.page.locator("#live")).to_have_text("selected")
+            assert await visit.page.evaluate("getSelection().toString()") == shown
+
+    browser.run(look())
+
+
+def test_the_drawing_of_the_overview_works_by_keyboard_and_has_a_text(
+    cluster: Cluster, console: ConsoleProcess, browser: Browser
+) -> None:
+    """It shows its newest event, also after a return to the screen."""
+    epoch = cluster.describe_quorum().leader_epoch
+
+    async def look() -> None:
+        async with browser.visiting(console.address) as visit:
+            page = visit.page
+            view = page.locator(".lanes-scroll")
+            await expect(page.locator("#chosen")).to_contain_text(f"Epoch {epoch}: ")
+            await page.set_viewport_size({"width": 500, "height": 900})
+            for name in ("Topics", "Overview"):
+                await page.get_by_role("link", name=name, exact=True).click()
+            await expect(page.locator("#chosen")).to_be_visible()
+            await expect(view).not_to_have_js_property("scrollLeft", 0)
+            await page.locator("[data-event]").last.focus()
+            await page.keyboard.press("Home")
+            focused = page.locator("[data-event]:focus")
+            sentence = await focused.get_attribute("aria-label") or "?"
+            await expect(page.locator("#chosen")).to_contain_text(sentence.split("  ", 1)[1])
+            await page.get_by_text("As text, newest first").click()
+            await expect(page.locator(".printed")).to_contain_text(f"epoch {epoch}: ")
+            command = page.locator("section .command code")
+            servers = f"--bootstrap-server {cluster.bootstrap}"
+            await expect(command).to_contain_text(f"sparkraft explain quorum {servers}")
 
     browser.run(look())

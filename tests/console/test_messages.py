@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +14,14 @@ import pytest
 from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
-from sparkraft.client.producer import Producer
+from sparkraft.client.producer import Producer, ProducerSettings
+from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import NewTopic
 from sparkraft.console import messages
+from sparkraft.console.message_config import MessageConfig
 from sparkraft.console.messages import MessageReader, Scan, TooManyScansError, parse_query
+from sparkraft.console.record_text import RecordText
+from sparkraft.records.compression import Codec
 from tests.support.console import ConsoleProcess
 from tests.support.nodes import SparkraftNode
 
@@ -126,9 +131,76 @@ def test_a_record_has_its_key_headers_and_exact_numbers(console: ConsoleProcess)
     assert record["key"]["text"] == "k0"
     assert record["value"]["form"] == "json"
     assert str(2**60) in record["value"]["text"]
-    assert record["headers"] == [["h", {"form": "hex", "text": "ff", "size": 1, "isCut": False}]]
+    assert record["headers"] == [
+        ["h", {"form": "hex", "text": "ff", "size": 1, "isCut": False, "isExact": True, "note": ""}]
+    ]
     assert (record["partition"], record["offset"], record["timestamp"]) == (0, 0, FIRST_MS)
     assert record["timestampType"] == "CreateTime"
+
+
+def test_a_large_record_is_cut_in_a_list_and_whole_alone(
+    node: SparkraftNode, console: ConsoleProcess
+) -> None:
+    value = json.dumps({"text": "é" * 40_000, "big": 2**60}, ensure_ascii=False)
+
+    async def send() -> None:
+        async with Cluster(node.bootstrap) as cluster:
+            await Admin(cluster).create_topics([NewTopic(name="large", partitions=1)])
+            async with Producer(cluster) as producer:
+                await (await producer.send("large", value.encode(), headers=[("h", b"x" * 9_000)]))
+
+    asyncio.run(send())
+    place = {"topic": "large", "mode": "from-offset", "at": 0, "count": 1}
+    cut, whole = [
+        json.loads(opened(console, "/api/messages", **place, **more).readline())["record"]
+        for more in ({}, {"whole": 1})
+    ]
+    assert (cut["value"]["isCut"], cut["value"]["isExact"]) == (True, False)
+    assert len(cut["value"]["text"].encode()) <= 4_096
+    assert (whole["value"]["text"], whole["value"]["isExact"]) == (value, True)
+    assert len(whole["headers"][0][1]["text"]) == 9_000
+    answer = opened(console, "/api/messages", **{**place, "count": 2, "whole": 1})
+    assert (answer.status, b"single record" in answer.read()) == (400, True)
+
+
+async def produce_batches(bootstrap: str) -> None:
+    """A compressed batch of five records, and one of a transaction."""
+    async with Cluster(bootstrap) as cluster:
+        await Admin(cluster).create_topics([NewTopic(name="batches", partitions=1)])
+        settings = ProducerSettings(linger_ms=60_000, codec=Codec.GZIP)
+        async with Producer(cluster, settings) as producer:
+            sent = [await producer.send("batches", b"x" * 100, partition=0) for _ in range(5)]
+            await producer.flush()
+            for one in sent:
+                await one
+        transactional = ProducerSettings(transactional_id="batches")
+        async with TransactionalProducer(cluster, transactional) as producer:
+            await producer.init_transactions()
+            producer.begin_transaction()
+            await (await producer.send("batches", b"y", partition=0))
+            await producer.commit_transaction()
+
+
+def test_a_record_has_the_facts_of_its_batch_as_dump_log_prints_them(
+    node: SparkraftNode, console: ConsoleProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(produce_batches(node.bootstrap))
+    lines = opened(console, "/api/messages", topic="batches", mode="earliest").read().splitlines()
+    records = [line["record"] for line in map(json.loads, lines) if "record" in line]
+    assert [(one["offset"], one["batch"]["sequence"]) for one in records] == [
+        (0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 0),
+    ]  # fmt: skip
+    (log,) = (node.log_dir / "batches-0").glob("*.log")
+    capsys.readouterr()
+    assert cli.main(["dump-log", "--files", str(log), "--output", "json"]) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    batches = {one["baseOffset"]: one for one in printed if "baseOffset" in one}
+    assert (batches[0]["count"], batches[0]["compression"]) == (5, "gzip")
+    assert batches[5]["isTransactional"]
+    for record in records:
+        facts = {name: value for name, value in record["batch"].items() if name != "sequence"}
+        assert facts.items() <= batches[facts["baseOffset"]].items()
+        assert len(facts) > 10
 
 
 @pytest.mark.parametrize(
@@ -150,6 +222,29 @@ def test_wrong_requests_are_refused_before_reading(
     console: ConsoleProcess, values: dict[str, object], status: int
 ) -> None:
     assert opened(console, "/api/messages", **values).status == status
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"mode": "from-time", "at": "noon"},
+         "expected a time in UTC such as 2026-01-31 12:00:00, got 'noon'"),
+        ({"mode": "from-offset", "at": "2026-01-31"},
+         f"expected a whole number from 0 to {2**63 - 1} for the offset, got '2026-01-31'"),
+        ({"partitions": "0,x"},
+         f"expected a whole number from 0 to {2**31 - 1} for partitions, got 'x'"),
+        ({"count": "all"}, "expected a whole number from 1 to 1000 for count, got 'all'"),
+    ],
+)  # fmt: skip
+def test_what_a_reader_types_is_named_if_it_is_wrong(values: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+        parse_query({"topic": "m", **values})
+
+
+def test_times_may_be_typed() -> None:
+    for text in ("2023-11-14 22:13:20", " 2023-11-14T22:13:20Z ", str(FIRST_MS)):
+        assert parse_query({"topic": "m", "mode": "to-time", "at": text}).at == FIRST_MS
+    assert parse_query({"topic": "m", "mode": "from-time", "at": " "}).at == 0
 
 
 def test_an_export_is_what_the_command_prints(
@@ -210,7 +305,7 @@ def test_a_page_that_goes_away_ends_its_scan(node: SparkraftNode, console: Conso
 def test_scans_are_bounded(node: SparkraftNode) -> None:
     async def work() -> None:
         async with Cluster(node.bootstrap) as cluster:
-            reader = MessageReader(cluster)
+            reader = MessageReader(cluster, RecordText(MessageConfig()))
             query = parse_query({"topic": "live", "mode": "tail"})
             running = []
             for _ in range(messages.SCANS_MAX):
@@ -234,7 +329,9 @@ def test_large_records_are_read_in_smaller_windows(
 
     async def work() -> None:
         async with Cluster(node.bootstrap) as cluster:
-            scan = Scan(cluster, parse_query({"topic": "m", "count": "10"}))
+            scan = Scan(
+                cluster, parse_query({"topic": "m", "count": "10"}), RecordText(MessageConfig())
+            )
             await scan.find_bounds()
             found = [item.key async for item in scan.run() if not isinstance(item, dict)]
             assert found == [b"k%d" % n for n in range(COUNT - 1, COUNT - 11, -1)]

@@ -24,6 +24,8 @@ async def step_back(page: Page) -> None:
     await expect(page.locator(LABEL)).to_contain_text("live")
     await page.get_by_role("slider").focus()
     await page.keyboard.press("ArrowLeft")
+    await expect(page.locator(LABEL)).to_contain_text("partition second-0 was created")
+    await page.keyboard.press("ArrowLeft")
     await expect(page.locator(LABEL)).to_contain_text("topic second was created")
     await expect(topics).to_contain_text("second")
     await page.keyboard.press("ArrowLeft")
@@ -55,6 +57,30 @@ async def visit_other_screens(page: Page) -> None:
     for path in ("Groups", "Quorum"):
         await page.get_by_role("link", name=path).click()
         await expect(page.locator("p.note").first).to_contain_text("shows the present")
+
+
+async def visit_settings(page: Page) -> None:
+    """Configs, rights and a broker as of then, without the forms that change the present."""
+    address = page.url.partition("?")[0].rpartition("/")[0]
+    at = page.url.rpartition("as-of=")[2]
+    await page.goto(f"{address}/configs?resource=topic&name=first&as-of={at}")
+    configs = page.get_by_role("table", name="Configs")
+    await expect(page.get_by_text("What was set dynamically")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="0 of 0 configs")).to_be_visible()
+    await expect(configs).not_to_contain_text("9000")
+    await page.goto(f"{address}/configs?resource=topic&name=first")
+    await expect(configs).to_contain_text("9000")
+    await page.goto(f"{address}/brokers/1?as-of={at}")
+    await expect(page.locator(".lead")).to_contain_text("It leads 2 of 2 partitions")
+    await page.goto(f"{address}/security?as-of={at}")
+    await page.get_by_label("Name", exact=True).fill("first")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#who-may")).to_contain_text("No entry fits this resource")
+    await expect(page.locator("#who-may .command code")).to_contain_text(f"--at-offset {at}")
+    await page.get_by_role("button", name="Back to now").click()
+    await expect(page.locator("#who-may")).to_have_count(0)
+    await page.goto(f"{address}/changes?as-of={at}")
+    await expect(page.locator(LABEL)).to_contain_text("partition first-1 was created")
 
 
 async def jump(page: Page) -> None:
@@ -95,7 +121,7 @@ async def play(page: Page) -> None:
     await expect(page.locator(LABEL)).to_contain_text("live")
     assert "as-of=" not in page.url
     await page.get_by_role("button", name="One change back").click()
-    await expect(page.locator(LABEL)).to_contain_text("topic second was created")
+    await expect(page.locator(LABEL)).to_contain_text("partition second-0 was created")
 
 
 def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
@@ -108,6 +134,7 @@ def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
             page = visit.page
             await step_back(page)
             await visit_other_screens(page)
+            await visit_settings(page)
             await jump(page)
             await play(page)
             if not isinstance(axe, Missing):
@@ -121,5 +148,7 @@ def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
         servers = ["--bootstrap-server", node.bootstrap, "--create"]
         for name, partitions in (("first", "2"), ("second", "1")):
             assert cli.main(["topics", *servers, "--topic", name, "--partitions", partitions]) == 0
+        words = ["--alter", "--topic", "first", "--add-config", "retention.ms=9000"]
+        assert cli.main(["configs", *servers[:2], *words]) == 0
         with ConsoleProcess(node.bootstrap, tmp_path) as console:
             browser.run(use(console.address))

@@ -12,8 +12,10 @@ from sparkraft.console.elections import ElectionJournals
 from sparkraft.console.guard import RequestGuard
 from sparkraft.console.json_text import json_text
 from sparkraft.console.listen import ListenAddress, allowed_hosts, bind, parse_listen
+from sparkraft.console.parameters import NUMBER_MAX, Parameters
 from sparkraft.console.recent import ANSWERS_MAX, RecentAnswers
 from sparkraft.console.stream import STREAMS_MAX, EventHub, TooManyStreamsError
+from sparkraft.console.unserved import KEPT_SECONDS, RefusalTimer, UnservedRequest
 from sparkraft.protocol.messages.k10000_describe_elections import (
     DescribeElectionsResponse,
     ElectionEntry,
@@ -197,6 +199,8 @@ def test_pages_that_ask_for_the_same_share_one_request():
         for entry in answers._entries.values():
             entry.valid_until = 0.0
         assert await answers.get("a", make) == {"n": 3}
+        answers.forget()
+        assert await answers.get("a", make) == {"n": 4}
         for number in range(2 * ANSWERS_MAX):
             await answers.get(number, make)
             answers._entries[number].valid_until = 0.0
@@ -216,3 +220,53 @@ def test_an_error_is_not_kept():
                 await answers.get("a", fail)
 
     run(work)
+
+
+def test_a_request_that_is_refused_twice_is_not_sent_for_a_while():
+    timer = RefusalTimer()
+    timer.count(0.0, is_refused=True)
+    assert timer.is_due(0.0), "one refusal may be of a node that was stopped meanwhile"
+    timer.count(1.0, is_refused=True)
+    assert not timer.is_due(KEPT_SECONDS)
+    assert timer.is_due(1.0 + KEPT_SECONDS)
+    timer.count(70.0, is_refused=True)
+    assert not timer.is_due(71.0), "it is still refused"
+    timer.count(140.0, is_refused=False)
+    timer.count(141.0, is_refused=True)
+    assert timer.is_due(141.0), "it was served meanwhile"
+
+
+def test_a_refusal_is_kept_and_an_answer_is_not():
+    sent: list[str] = []
+
+    async def ask(answer: str) -> str:
+        sent.append(answer)
+        return answer
+
+    async def work(_: EventHub) -> None:
+        request = UnservedRequest[str](lambda found: found == "refused")
+        for answer in ("a", "refused", "b", "refused", "refused"):
+            assert await request.get(lambda answer=answer: ask(answer)) == answer
+        assert await request.get(lambda: ask("never")) == "refused"
+        request._timer._until = 0.0
+        assert await request.get(lambda: ask("c")) == "c"
+        assert sent == ["a", "refused", "b", "refused", "refused", "c"]
+
+    run(work)
+
+
+def test_parameters_are_named_if_they_are_missing_or_wrong() -> None:
+    read = Parameters({"n": " 7 ", "empty": "", "x": "7x", "at": "12", "big": "9" * 5_000})
+    assert (read.number("n"), read.number("none", 3), read.number("empty", 3)) == (7, 3, 3)
+    assert (read.at_offset, Parameters({}).at_offset) == (12, -1)
+    assert read.numbers("none") == frozenset()
+    assert Parameters({"p": "1, 2,1,"}).numbers("p") == {1, 2}
+    assert "n" in read
+    assert "none" not in read
+    with pytest.raises(ValueError, match=r"^none is missing$"):
+        read.number("none")
+    for name in ("x", "big", "empty"):
+        wanted = f"^expected a whole number from -1 to {NUMBER_MAX} for {name}, got "
+        with pytest.raises(ValueError, match=wanted) as caught:
+            read.number(name)
+        assert len(str(caught.value)) < 150

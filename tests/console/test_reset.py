@@ -82,6 +82,13 @@ def post(console: ConsoleProcess, path: str, body: object, cookie: str = "") -> 
     return connection.getresponse()
 
 
+def shown_offsets(console: ConsoleProcess, group: str) -> dict[int, int]:
+    connection = http.client.HTTPConnection(console.address.removeprefix("http://"), timeout=60)
+    connection.request("GET", f"/api/group?group={group}")
+    offsets = json.loads(connection.getresponse().read())["offsets"]
+    return {one["partition"]: one["currentOffset"] for one in offsets}
+
+
 def test_a_plan_is_shown_then_committed(
     node: SparkraftNode, console: ConsoleProcess, cookie: str
 ) -> None:
@@ -96,10 +103,12 @@ def test_a_plan_is_shown_then_committed(
     ]  # fmt: skip
     assert (plan["state"], plan["isAllowed"]) == ("Empty", True)
     assert offsets_of(node, "moved") == {("read", 0): COMMITTED}
+    assert shown_offsets(console, "moved") == {0: COMMITTED}
     wanted = {"group": "moved", "offsets": [["read", 0, 7], ["read", 1, "7"]]}
     assert post(console, "/api/reset", wanted).status == 403
     assert post(console, "/api/reset", wanted, cookie).status == 200
     assert offsets_of(node, "moved") == {("read", 0): 7, ("read", 1): 7}
+    assert shown_offsets(console, "moved") == {0: 7, 1: 7}, "the page shows the change at once"
     assert "audit: 'editor' at 127.0.0.1 reset 2 offsets of group 'moved'" in console.output()
 
 

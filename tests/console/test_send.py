@@ -17,10 +17,12 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.values import NewTopic
 from sparkraft.console.send import NewRecord, command_of, parse_record
-from tests.support.console import Browser, ConsoleProcess
+from tests.support.console import WAIT_MS, Browser, ConsoleProcess
 from tests.support.nodes import SparkraftNode
 
 pytestmark = pytest.mark.real_clients
+
+expect.set_options(timeout=WAIT_MS)
 
 TEXT = {"form": "text", "text": "a"}
 
@@ -163,6 +165,11 @@ def test_a_record_is_edited_and_sent_again(
             await page.get_by_text("Send a record").click()
             await page.get_by_label("Key", exact=True).fill("k")
             await page.get_by_label("Value", exact=True).fill('{"n": 1}')
+            headers = page.get_by_label("Headers, a line each")
+            await headers.fill("trace")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_role("alert")).to_contain_text("NAME=VALUE, and not “trace”")
+            await headers.fill("trace=a=1\nempty=")
             await page.get_by_role("button", name="Send").click()
             await expect(page.get_by_text("Sent: partition")).to_be_visible()
             await page.get_by_role("button", name="Read again").click()
@@ -170,10 +177,107 @@ def test_a_record_is_edited_and_sent_again(
             await expect(rows).to_have_count(1)
             await rows.locator("summary").click()
             await page.get_by_role("button", name="Edit and send again").click()
+            await expect(page.get_by_label("To partition")).not_to_have_value("")
             await expect(page.get_by_label("Value", exact=True)).to_have_value('{"n": 1}')
+            # The record that was opened stays open, and closes at the next click.
+            await expect(rows.locator(".whole").first).to_be_visible()
+            await rows.locator("summary").click()
+            await expect(rows.locator(".whole")).to_have_count(0)
+            await expect(headers).to_have_value("trace=a=1\nempty=")
             await page.get_by_label("Value as").select_option("null")
             await page.get_by_role("button", name="Send", exact=True).click()
             await expect(page.get_by_text("offset 1")).to_be_visible()
 
     browser.run(look())
-    assert [one["value"]["form"] for one in records_of(console, "again")] == ["json", "null"]
+    first, again = records_of(console, "again")
+    assert (first["value"]["form"], again["value"]["form"]) == ("json", "null")
+    assert first["headers"] == again["headers"]
+    assert [(name, part["text"]) for name, part in first["headers"]] == [
+        ("trace", "a=1"), ("empty", ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.browser
+def test_a_large_record_is_shown_whole_and_sent_again(
+    browser: Browser, node: SparkraftNode, console: ConsoleProcess
+) -> None:
+    create(node, "large")
+    value = {
+        "form": "text",
+        "text": json.dumps({"text": "x" * 9_000, "last": 12345678901234567890}),
+    }
+    record = {"topic": "large", "partition": 0, "key": TEXT, "value": value}
+    cookie = signed_in(console)
+    assert post(console, "/api/send", record, cookie).status == 200
+
+    async def look() -> None:
+        async with browser.visiting(console.address) as visit:
+            page = visit.page
+            name, _, session = cookie.partition("=")
+            await page.context.add_cookies(
+                [{"name": name, "value": session, "url": console.address}]
+            )
+            query = "filter=record.partition == 0"
+            await page.goto(f"{console.address}/topics/large/messages?{query}")
+            await page.locator("td summary").click()
+            again = page.get_by_role("button", name="Edit and send again")
+            await expect(page.get_by_text("the first are shown")).to_be_visible()
+            await expect(again).to_have_count(0)
+            await page.get_by_role("button", name="Show the whole record").click()
+            await expect(page.get_by_text('"last": 12345678901234567890')).to_be_visible()
+            await expect(page.get_by_role("button", name="Show the whole")).to_have_count(0)
+            await again.click()
+            await page.get_by_role("button", name="Send", exact=True).click()
+            await expect(page.get_by_text("offset 1")).to_be_visible()
+
+    browser.run(look())
+    host = console.address.removeprefix("http://")
+    export = http.client.HTTPConnection(host, timeout=60)
+    export.request("GET", "/api/export?topic=large&mode=earliest")
+    values = [json.loads(line)["value"] for line in export.getresponse().read().splitlines()]
+    assert values == [value["text"]] * 2
+
+
+@pytest.mark.browser
+def test_bytes_that_a_field_would_change_are_sent_again_as_they_are(
+    browser: Browser, node: SparkraftNode, console: ConsoleProcess
+) -> None:
+    """An empty key, carriage returns, and headers that are not lines; and bytes shown as text."""
+    create(node, "bytes")
+    headers = [["raw", {"form": "hex", "text": "ff"}], ["text", TEXT], ["none", {"form": "null"}]]
+    key, value = {"form": "text", "text": ""}, {"form": "text", "text": "one\r\ntwo"}
+    record = {"topic": "bytes", "partition": 0, "key": key, "value": value, "headers": headers}
+    cookie = signed_in(console)
+    assert post(console, "/api/send", record, cookie).status == 200
+    other = {"topic": "bytes", "partition": 1, "key": TEXT, "value": {"form": "hex", "text": "ff"}}
+    assert post(console, "/api/send", other, cookie).status == 200
+
+    async def look() -> None:
+        async with browser.visiting(console.address) as visit:
+            page = visit.page
+            name, _, session = cookie.partition("=")
+            await page.context.add_cookies(
+                [{"name": name, "value": session, "url": console.address}]
+            )
+            await page.goto(f"{console.address}/topics/bytes/messages")
+            again = page.get_by_role("button", name="Edit and send again")
+            await page.locator("summary", has_text="one").click()
+            await again.click()
+            await expect(page.get_by_text("with the headers raw, text, none, and")).to_be_visible()
+            await page.get_by_label("Headers, a line each").fill("more=1")
+            await page.get_by_role("button", name="Send", exact=True).click()
+            await expect(page.get_by_text("offset 1")).to_be_visible()
+            for form, count in (("hex", 1), ("text", 0)):
+                query = f"partitions=1&form={form}"
+                await page.goto(f"{console.address}/topics/bytes/messages?{query}")
+                await page.locator("td summary").click()
+                await expect(page.locator(".whole").first).to_be_visible()
+                await expect(again).to_have_count(count)
+
+    browser.run(look())
+    first, again = [one for one in records_of(console, "bytes") if one["partition"] == 0]
+    for part in ("key", "value"):
+        assert again[part]["text"] == first[part]["text"]
+        assert again[part]["form"] == first[part]["form"] == "text"
+    assert again["headers"][:-1] == first["headers"]
+    assert again["headers"][-1][0] == "more"

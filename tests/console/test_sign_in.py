@@ -4,7 +4,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
@@ -12,8 +12,9 @@ from sparkraft.cli import main as cli
 from sparkraft.console.access import Access, AccessSettings
 from sparkraft.console.application import SCREENS, Console
 from sparkraft.console.sign_in import SignIn
-from tests.support.console import Browser, ConsoleProcess
+from tests.support.console import Browser, ConsoleProcess, violations
 from tests.support.nodes import SparkraftNode
+from tests.support.outside_tools import Missing, axe_core
 
 pytestmark = pytest.mark.real_clients
 
@@ -28,6 +29,7 @@ ROUTES = {
         "/api/broker?broker=1",
         "/api/groups",
         "/api/group?group=none",
+        "/api/controller",
         "/api/configs?resource=topic&name=none",
         "/api/log-dirs",
         "/api/reassignments",
@@ -201,6 +203,21 @@ def test_a_console_that_hides_messages(node: SparkraftNode, tmp_path: Path) -> N
         assert request(console, "/api/messages?topic=none").status == 403
 
 
+def test_a_console_that_is_read_only(node: SparkraftNode, tmp_path: Path) -> None:
+    """It has no token, and an editor of its file reads records and changes nothing."""
+    users = str(tmp_path / "users")
+    words = ["console-users", "--file", users, "--set", "ann", "--role", "editor", "--no-password"]
+    assert cli.main(words) == 0
+    options = ["--read-only", "--users", users, "--trusted-proxy", "127.0.0.1"]
+    with ConsoleProcess(node.bootstrap, tmp_path, options) as console:
+        assert console.token == ""
+        ann = {"X_Forwarded_User": "ann", "X_Sparkraft_Console": "1"}
+        assert json.loads(request(console, "/api/me", **ann).read())["role"] == "reader"
+        assert request(console, "/api/messages?topic=none", **ann).status == 404
+        for path in ROUTES["editor"]:
+            assert request(console, path, {}, **ann).status == 403
+
+
 @pytest.mark.browser
 def test_a_visitor_signs_in_and_out(
     browser: Browser, node: SparkraftNode, console: ConsoleProcess
@@ -220,12 +237,44 @@ def test_a_visitor_signs_in_and_out(
 
 
 @pytest.mark.browser
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(
+    browser: Browser, console: ConsoleProcess, scheme: Literal["light", "dark"]
+) -> None:
+    """In the form and after a refusal, also at 200 % zoom."""
+    axe = axe_core()
+    if isinstance(axe, Missing):
+        pytest.skip(axe.reason)
+
+    async def check() -> None:
+        async with browser.visiting(console.address, "/topics", scheme=scheme) as visit:
+            page = visit.page
+            await page.get_by_label("Password").fill("a wrong password")
+            await page.evaluate(axe.read_text())
+            assert await violations(page) == []
+            await page.get_by_label("User").fill(f"unknown-{scheme}")
+            await page.get_by_role("button", name="Sign in").click()
+            await page.get_by_role("alert").wait_for()
+            assert await violations(page) == []
+            await page.set_viewport_size({"width": 640, "height": 450})
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 640
+            # The browser itself logs the refusal.
+            visit.problems[:] = [one for one in visit.problems if "401" not in one]
+
+    browser.run(check())
+
+
+@pytest.mark.browser
 def test_the_printed_address_signs_in(
     browser: Browser, node: SparkraftNode, tmp_path: Path
 ) -> None:
     async def visit() -> None:
         async with browser.visiting(console.address, f"/#t={console.token}") as visit:
-            await visit.page.get_by_text("editor · editor").wait_for()
+            await visit.page.locator("#visitor", has_text="editor").wait_for()
+            nav = await visit.page.locator("#screens").bounding_box()
+            assert nav is not None
+            assert nav["height"] < 50, "the screens have one line"
             assert "#" not in visit.page.url
 
     with ConsoleProcess(node.bootstrap, tmp_path) as console:

@@ -5,18 +5,23 @@ import asyncio
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.past import compare
 from sparkraft.client.past.compare import compared, differences
 from sparkraft.client.past.log import LogRecord, PastReader
 from sparkraft.client.past.state import PastState
 from sparkraft.console import timeline as timelines
-from sparkraft.console.moments import Moment, MomentError, offset_of, parse_moment
+from sparkraft.console.moment_text import Moment, MomentError, parse_moment, parse_time
+from sparkraft.console.moments import offset_of
+from sparkraft.console.past_settings import PastSettings
 from sparkraft.console.past_views import PastViews
 from sparkraft.console.timeline import ChangeIndex, Timeline
+from sparkraft.console.views import ClusterViews
+from sparkraft.protocol.messages import metadata_records as records
 from tests.client.test_past_state import every_kind, of_state
 from tests.server.harness import connect, create_topic, node_in, run, until
-from tests.server.test_earlier_metadata import client_of, delete_topic
+from tests.server.test_earlier_metadata import client_of, delete_topic, written
 
 
 def test_a_state_of_the_timeline_is_the_image_of_the_node(tmp_path, monkeypatch):
@@ -105,6 +110,66 @@ def test_documents_of_an_earlier_moment(tmp_path, monkeypatch):
     run(test())
 
 
+def test_settings_and_a_broker_of_an_earlier_moment(tmp_path):
+    """The same documents as of the present, from what was set dynamically up to then."""
+    acl = {
+        "resource_type": 2, "resource_name": "first", "pattern_type": 3, "principal": "User:ann",
+        "host": "*", "operation": 3, "permission_type": 3,
+    }  # fmt: skip
+    entity = [records.EntityData(entity_type="client-id", entity_name=None)]
+
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            await create_topic(connection, "first", **{"retention.ms": "5000"})
+            before = await written(
+                node,
+                records.AccessControlEntryRecord(id=Uuid(bytes(15) + b"1"), **acl),
+                records.UserScramCredentialRecord(name="bob", mechanism=1, iterations=4096),
+                records.ClientQuotaRecord(entity=entity, key="consumer_byte_rate", value=7),
+            )
+            last = await written(
+                node,
+                records.RemoveAccessControlEntryRecord(id=Uuid(bytes(15) + b"1")),
+                records.RemoveUserScramCredentialRecord(name="bob", mechanism=1),
+                records.ClientQuotaRecord(
+                    entity=entity, key="consumer_byte_rate", value=7, remove=True
+                ),
+                records.FenceBrokerRecord(id=1, epoch=node.broker.image.brokers[1].epoch),
+            )
+            timeline = Timeline(cluster)
+            settings = PastSettings(timeline, bootstrap="h:1")
+            views = ClusterViews(cluster, bootstrap="h:1")
+            found = await settings.configs("topic", "first", before)
+            (one,) = found["configs"]
+            assert (one["name"], one["value"], one["isOwn"]) == ("retention.ms", "5000", True)
+            assert found["command"].endswith(f"--at-offset {before} --bootstrap-server h:1")
+            with pytest.raises(ValueError, match="a broker's name is a number"):
+                await settings.configs("broker", "x", before)
+            then, now = [await settings.security(at) for at in (before, last)]
+            rows = [[len(each[part]["rows"]) for part in PARTS] for each in (then, now)]
+            assert rows == [[1, 1, 1], [0, 0, 0]]
+            assert then["users"]["rows"][0]["user"] == "bob"
+            assert then["quotas"]["rows"][0]["entity"] == [{"type": "client-id", "name": None}]
+            for at, may in ((before, {"User:ann": True, "all others": False}), (last, {})):
+                answer = await settings.who_may("READ", "TOPIC", "first", at)
+                named = {each["principal"]: each["isAllowed"] for each in answer["verdicts"]}
+                assert {name: named[name] for name in may} == may
+                assert answer["isCovered"] == bool(may)
+            states = [(await views.broker(1, at_offset=at))["state"] for at in (before, last)]
+            assert states == ["serving", "fenced"]
+            command = (await views.broker(1, at_offset=last))["command"]
+            assert (
+                command == f"sparkraft explain broker 1 --at-offset {last} --bootstrap-server h:1"
+            )
+            await connection.close()
+
+    run(test())
+
+
+PARTS = ("acls", "users", "quotas")
+
+
 async def named_moments(views, moment):
     """The moment of a change as a reader types it, and texts that are refused."""
     offset, time = moment["offset"], moment["time"]
@@ -156,6 +221,9 @@ def test_a_typed_moment_has_all_its_milliseconds():
         assert parse_moment(time_text(ms)) == Moment(at_ms=ms)
     assert parse_moment("2026-01-31 13:00+01:00") == parse_moment("2026-01-31T12:00:00Z")
     assert parse_moment("0001-01-01T00:00+14:00") == Moment(at_ms=0)
+    assert parse_time(" 1970-01-01 00:00:01 ") == parse_time("1000") == 1_000
+    with pytest.raises(MomentError, match=r"^expected a time in UTC such as .*, got 'noon'"):
+        parse_time("noon")
 
 
 def test_a_log_without_its_start_has_later_moments_only():

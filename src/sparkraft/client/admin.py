@@ -322,8 +322,8 @@ class Admin(PartitionCalls):
                 check(answer.error_code, answer.error_message)
                 partition = answer.topics[0].partitions[0]
                 check(partition.error_code, partition.error_message)
-            except KafkaError:
-                self.cluster.forget_controller()
+            except KafkaError as error:
+                self.cluster.forget_controller(error.code)
                 raise
             return answer
 
@@ -410,7 +410,7 @@ class Admin(PartitionCalls):
             for entry in (answer, *entries(answer)):
                 code = code_of(getattr(entry, "error_code", 0))
                 if code in _PASSING:
-                    self.cluster.forget_controller()
+                    self.cluster.forget_controller(code)
                     raise KafkaError(code, getattr(entry, "error_message", None) or "")
             return answer
 
@@ -445,7 +445,7 @@ def _described(entry: Any, before: TopicInfo | KafkaError | None) -> TopicInfo |
     if entry.error_code:
         code = code_of(entry.error_code)
         unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        what = f"there is no topic {entry.name}" if unknown else f"topic {entry.name}"
+        what = f"topic {entry.name} does not exist" if unknown else f"topic {entry.name}"
         return KafkaError(code, what)
     partitions = dict(before.partitions) if isinstance(before, TopicInfo) else {}
     for p in entry.partitions:

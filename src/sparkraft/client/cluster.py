@@ -140,6 +140,20 @@ class View:
     errors: dict[str, KafkaError] = field(default_factory=dict)
     """Topics that Metadata answered with an error."""
 
+    def version_by_ids(self, topics: Iterable[str]) -> int | None:
+        """The highest version of Produce or Fetch for these topics; None: no limit.
+
+        Some have no id in a cluster in ZooKeeper mode that began before Kafka 2.8 (KIP-516); they
+        can be named only.
+        """
+        known = self.topics
+        nameless = any(name in known and known[name].id == Uuid.ZERO for name in topics)
+        return _NAMES_VERSION_MAX if nameless else None
+
+
+_NAMES_VERSION_MAX = 12
+"""Produce and Fetch name topics up to this version, and use topic ids from the next."""
+
 
 class Cluster:
     """Connections to a cluster, its metadata, routing and retries. Close it when done."""
@@ -184,6 +198,8 @@ class Cluster:
         """The controller that named the current leader."""
         self._distrusted: set[tuple[str, int]] = set()
         """Controllers that named a wrong leader; cleared once it holds all of them."""
+        self._asks_named_broker = False
+        """Whether brokers refuse requests for the controller: those in ZooKeeper mode do."""
         self._is_closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -298,21 +314,45 @@ class Cluster:
     async def ask_controller(self, request: Any, *, version: int | None = None) -> Any:
         """Send to the node that decides changes of the cluster; one attempt.
 
-        Brokers forward such requests themselves, so with brokers any node will do.
+        Brokers forward such requests themselves, so with brokers any node will do. In ZooKeeper
+        mode they do not: after NOT_CONTROLLER the one that Metadata names as the controller is
+        asked, unless it cannot be reached.
         """
-        if not self.to_controllers:
+        if not self.to_controllers and not self._asks_named_broker:
             return await self.ask_any(request, version=version)
         if self.view.controller_id < 0:
             await self.refresh(())
         try:
-            return await self.ask_node(self.view.controller_id, request, version=version)
-        except KafkaError:
-            self.forget_controller()
+            connection = await self._controller_connection()
+            return await self._ask(connection, request, version)
+        except KafkaError as error:
+            self.forget_controller(error.code)
             raise
 
-    def forget_controller(self) -> None:
-        """Look up the quorum leader again before the next request."""
+    async def _controller_connection(self) -> Connection:
+        """The connection to the controller; if a named broker is unreachable, to any other.
+
+        The other's response names the cause better than the failure to connect.
+        """
+        if self.to_controllers:
+            return await self.connection(self.view.controller_id)
+        if self.view.controller_id >= 0:
+            try:
+                return await self.connection(self.view.controller_id)
+            except KafkaError as error:
+                if error.code not in _UNREACHABLE:
+                    raise
+                self.forget_controller(error.code)
+        return await self.any_connection()
+
+    def forget_controller(self, code: ErrorCode) -> None:
+        """Look up the controller again before the next request: this one failed with `code`.
+
+        NOT_CONTROLLER from a broker means that it does not forward.
+        """
         self.view.controller_id = -1
+        if code is ErrorCode.NOT_CONTROLLER and not self.to_controllers:
+            self._asks_named_broker = True
         if self._told_by is not None:
             self._distrusted.add(self._told_by)
 
@@ -509,6 +549,16 @@ def is_worth_retrying(error: KafkaError) -> bool:
 
 _ALSO_RETRIABLE = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
 """A node that is not in the metadata may be in the next."""
+
+
+_UNREACHABLE = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""Errors of opening a connection to a node that is down or unknown."""
 
 
 def _is_dead(task: asyncio.Task[Connection]) -> bool:

@@ -4,6 +4,7 @@ Invariants:
     * A request that times out closes the connection: every later response would be late as well.
     * A cancelled request stays in flight; its response is dropped when it arrives.
     * While the client authenticates again, requests are held back: the peer accepts only tokens.
+    * A response with very many elements is decoded in slices; smaller ones may overtake it.
 
 Not here: encoding and matching (`wire_exchange`); choosing the node and retrying (`cluster`).
 TLS is below: `connect` of `Connection.open` provides the transport (`client.security`).
@@ -17,23 +18,25 @@ import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.renewal import Renewal
 from sparkraft.client.wire_exchange import (
     FRAME_BYTES_MAX,
+    WHOLE_ELEMENTS_MAX,
     End,
     FrameReader,
     InFlightRequest,
     WireExchange,
     advance,
-    decode_response,
+    begin_decoding,
     info_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from sparkraft.client.wire_exchange import Step, Steps
     from sparkraft.protocol.api_keys import ApiKey
@@ -360,11 +363,32 @@ class Connection(asyncio.Protocol):
         if in_flight.waiter.done():
             return
         try:
-            response = decode_response(in_flight, frame)
+            response = begin_decoding(in_flight, frame)
         except DecodeError:
             self._exchange.in_flight.appendleft(in_flight)  # fails with the connection
             raise
-        in_flight.waiter.set_result(response)
+        if isinstance(response, GeneratorType):
+            self._decode_slice(in_flight, response)
+        else:
+            in_flight.waiter.set_result(response)
+
+    def _decode_slice(self, in_flight: InFlightRequest, steps: Generator[int, None, Any]) -> None:
+        """Decode a part of a response with very many elements; the rest in the next iteration."""
+        waiter = in_flight.waiter
+        if waiter.done():
+            return
+        try:
+            elements = 0
+            while elements < WHOLE_ELEMENTS_MAX:
+                elements += next(steps)
+        except StopIteration as end:
+            waiter.set_result(end.value)
+        except DecodeError as error:
+            text = f"{self.host}:{self.port}: {error}"
+            waiter.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, text))
+            self.abort(str(error))
+        else:
+            asyncio.get_running_loop().call_soon(self._decode_slice, in_flight, steps)
 
     def _fail(self, error: KafkaError) -> None:
         if self._lost is not None:

@@ -298,7 +298,8 @@ class Consumer:
         asked = {tp: (self._readings[tp], self._readings[tp].epoch) for tp in partitions}
         try:
             connection = await self.cluster.connection(leader, parked=True)
-            version = connection.version_for(ApiKey.FETCH)
+            highest = self.cluster.view.version_by_ids(topic for topic, _ in partitions)
+            version = connection.version_for(ApiKey.FETCH, at_most=highest)
             answer = await connection.send(
                 self._request(partitions, by_id=version >= _BY_TOPIC_ID),
                 version=version,

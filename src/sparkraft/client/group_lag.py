@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,12 @@ from sparkraft.client.groups import Groups
 from sparkraft.client.values import LATEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.client.cluster import Cluster
     from sparkraft.client.groups import GroupInfo, GroupMember
+    from sparkraft.client.values import Committed, ListedOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +47,55 @@ async def group_lags(cluster: Cluster, group: GroupInfo) -> list[GroupLag]:
     }
     wanted = [*owners, *sorted(committed.keys() - owners.keys())]
     ends = await Admin(cluster).list_offsets(dict.fromkeys(wanted, LATEST))
-    rows = []
-    for tp in wanted:
-        end = ends[tp]
-        known = committed.get(tp)
-        rows.append(
-            GroupLag(
-                tp[0],
-                tp[1],
-                known.leader_epoch if known and known.leader_epoch >= 0 else None,
-                known.offset if known else None,
-                None if isinstance(end, KafkaError) else end.offset,
-                owners.get(tp),
-            )
-        )
-    return rows
+    return [_row(tp, committed.get(tp), ends[tp], owners.get(tp)) for tp in wanted]
+
+
+async def committed_lags(
+    cluster: Cluster, group_ids: Sequence[str], *, partitions_max: int
+) -> dict[str, list[GroupLag]]:
+    """The lag of several groups by their committed offsets, without owners of partitions.
+
+    Groups are missing if their offsets are refused, or if they have more partitions than are left
+    of `partitions_max`, which is for all of them.
+    """
+    groups = Groups(cluster)
+    async with asyncio.TaskGroup() as tasks:
+        asked = {each: tasks.create_task(_committed(groups, each)) for each in group_ids}
+    found: dict[str, dict[TopicPartition, Committed]] = {}
+    for group_id, task in asked.items():
+        committed = task.result()
+        if committed is not None and len(committed) <= partitions_max:
+            partitions_max -= len(committed)
+            found[group_id] = committed
+    wanted = sorted({tp for committed in found.values() for tp in committed})
+    ends = await Admin(cluster).list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
+    return {
+        group_id: [_row(tp, committed[tp], ends[tp], None) for tp in sorted(committed)]
+        for group_id, committed in found.items()
+    }
+
+
+async def _committed(groups: Groups, group_id: str) -> dict[TopicPartition, Committed] | None:
+    try:
+        return await groups.offsets(group_id)
+    except KafkaError:
+        return None
+
+
+def _row(
+    tp: TopicPartition,
+    known: Committed | None,
+    end: ListedOffset | KafkaError,
+    owner: GroupMember | None,
+) -> GroupLag:
+    return GroupLag(
+        tp[0],
+        tp[1],
+        known.leader_epoch if known and known.leader_epoch >= 0 else None,
+        known.offset if known else None,
+        None if isinstance(end, KafkaError) else end.offset,
+        owner,
+    )
 
 
 def lag_json(row: GroupLag) -> dict[str, Any]:

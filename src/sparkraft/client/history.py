@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.client.quorum_admin import WITNESS_MS_MAX, addresses
+from sparkraft.client.quorum_admin import NO_JOURNAL, WITNESS_MS_MAX, addresses
+from sparkraft.client.zookeeper_history import zookeeper_history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +77,14 @@ async def fetch_history(cluster: Cluster, request: Any) -> HistoryReport:
     if not heard:
         why = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be queried: {why}")
+    if any(answer.in_zookeeper_mode for answer in heard.values()):
+        asked = await asyncio.gather(
+            *(_ask(cluster, where[name], request, WITNESS_MS_MAX) for name in heard)
+        )
+        answered = [answer for answer in asked if not isinstance(answer, str)]
+        history = await zookeeper_history(cluster, request, answered)
+        isr_changes = await _isr_changes(cluster, [where[name] for name in heard], request)
+        return merge_journals(history, [], isr_changes, silent)
     # Try the active controller first: its metadata is the most recent.
     order = sorted(heard, key=lambda name: not heard[name].is_controller)
     history = await _first(cluster, [where[name] for name in order], request)
@@ -168,5 +177,5 @@ async def _ask(cluster: Cluster, place: tuple[str, int], request: Any, timeout_m
         return await connection.send(request, timeout_ms=timeout_ms)
     except KafkaError as error:
         if error.code is ErrorCode.NETWORK_EXCEPTION:
-            return "it closed the connection: only sparkraft's nodes keep such a journal"
+            return NO_JOURNAL
         return error.detail or error.code.name

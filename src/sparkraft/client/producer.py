@@ -372,7 +372,12 @@ class Producer:
 
     async def _produce(self, leader: int, group: list[TopicPartition]) -> dict[TopicPartition, Any]:
         connection = await self.cluster.connection(leader)
-        version = connection.version_for(ApiKey.PRODUCE, at_most=self._produce_version_max())
+        limits = (
+            self._produce_version_max(),
+            self.cluster.view.version_by_ids(topic for topic, _ in group),
+        )
+        highest = min((limit for limit in limits if limit is not None), default=None)
+        version = connection.version_for(ApiKey.PRODUCE, at_most=highest)
         request = self._request(group, by_id=version >= _BY_TOPIC_ID)
         if self.settings.acks == 0:
             connection.send_without_answer(request, version=version)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import check
+from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparkraft.base.ids import Uuid
     from sparkraft.client.cluster import Cluster
+    from sparkraft.client.connection import Connection
     from sparkraft.client.values import QuorumInfo
 
 
@@ -69,7 +71,7 @@ async def _change(cluster: Cluster, request: Any) -> None:
         answer = await cluster.ask_controller(request)
         # That one is not tried again: the change may have been made after its time was up.
         if answer.error_code == ErrorCode.NOT_CONTROLLER:
-            cluster.forget_controller()
+            cluster.forget_controller(ErrorCode.NOT_CONTROLLER)
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
             check(answer.error_code, answer.error_message)
         return answer
@@ -117,6 +119,21 @@ async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
     raise KafkaError(
         ErrorCode.NETWORK_EXCEPTION, f"the address of controller {quorum.leader_id} is unknown"
     )
+
+
+async def has_quorum(cluster: Cluster) -> bool:
+    """Whether the cluster has a metadata quorum; brokers in ZooKeeper mode do not describe one.
+
+    Raises:
+        KafkaError: no node responds.
+    """
+    return describes_quorum(await cluster.any_connection())
+
+
+def describes_quorum(connection: Connection) -> bool:
+    """`has_quorum` of the node at the other end."""
+    versions = connection.versions
+    return not versions or ApiKey.DESCRIBE_QUORUM in versions
 
 
 NO_JOURNAL = "it closed the connection: only sparkraft's nodes keep such a journal"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord:
-    """A record and where it lay; `timestamp_type` is 0 for create time, 1 for append time."""
+    """A record and its place.
+
+    Attributes:
+        timestamp_type: 0 for create time, 1 for append time.
+        batch: the header of its batch; None for a record that was not read from a log.
+    """
 
     topic: str
     partition: int
@@ -32,6 +37,7 @@ class ConsumedRecord:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     leader_epoch: int
+    batch: BatchHeader | None = field(default=None, repr=False, compare=False)
 
 
 class Reading:
@@ -103,6 +109,7 @@ def visible_records(
                         record.value,
                         record.headers,
                         header.partition_leader_epoch,
+                        header,
                     )
         reading.position = max(reading.position or 0, header.next_offset)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import KafkaError
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.cluster import check, code_of
 from sparkraft.security.scram import BY_TYPE, ScramMechanism, salted_password
 
@@ -97,6 +97,8 @@ class ScramAdmin:
         async def attempt() -> None:
             answer = await self._cluster.ask_controller(request)
             for result in answer.results:
+                if result.error_code == ErrorCode.NOT_CONTROLLER:
+                    self._cluster.forget_controller(ErrorCode.NOT_CONTROLLER)
                 check(result.error_code, result.error_message)
 
         await self._cluster.retrying(attempt)

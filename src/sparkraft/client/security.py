@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from sparkraft.client.bearer_login import BEARER_KEYS, BearerError, bearer_login
+from sparkraft.client.bearer_login import BEARER_KEYS, Allowance, BearerError, bearer_login
 from sparkraft.kerberos.contexts import KerberosError
 from sparkraft.kerberos.login import SERVICE_NAME, kerberos_login
+from sparkraft.kerberos.renewal import RENEWAL_KEYS, renewal_policy
 from sparkraft.security.jaas import JaasError, parse_jaas
 from sparkraft.security.login import Credentials, login_of
 from sparkraft.security.protocols import SecurityProtocol, implemented_names, is_implemented
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 SASL_KEYS = (
     "sasl.mechanism",
     "sasl.jaas.config",
-    "sasl.kerberos.service.name",
+    SERVICE_NAME,
+    *RENEWAL_KEYS,
     *BEARER_KEYS,
 )
 """The `sasl.*` configs of Kafka's clients that have an effect."""
@@ -32,6 +34,10 @@ SASL_KEYS = (
 ALLOWING: Final = "SPARKRAFT_OAUTHBEARER_ALLOWED_URLS"
 """Comma-separated URLs of tokens; Kafka: the system property
 `org.apache.kafka.sasl.oauthbearer.allowed.urls`."""
+
+ALLOWING_FILES: Final = "SPARKRAFT_OAUTHBEARER_ALLOWED_FILES"
+"""Comma-separated files of assertions, keys and templates; Kafka: the system property
+`org.apache.kafka.sasl.oauthbearer.allowed.files`."""
 
 
 class SecurityConfigError(ValueError):
@@ -50,14 +56,12 @@ def secured_connect(properties: Mapping[str, str]) -> Connect | None:
     settings = tls_settings_of(properties)
     if settings is None:
         return None
-    from sparkraft.tls.contexts import client_context
-    from sparkraft.tls.dialing import TlsDialer
+    from sparkraft.tls.dialing import client_dialing
 
     try:
-        context = client_context(settings)
+        return client_dialing(settings)
     except TlsConfigError as error:
         raise SecurityConfigError(str(error)) from error
-    return TlsDialer(lambda: context).connect
 
 
 def tls_settings_of(properties: Mapping[str, str]) -> TlsSettings | None:
@@ -91,16 +95,28 @@ def login_of_properties(properties: Mapping[str, str]) -> Credentials | None:
     try:
         module = parse_jaas(text)
         if mechanism == OAUTHBEARER:
-            allowed = {each.strip() for each in os.environ.get(ALLOWING, "").split(",")}
-            allowing = f"the environment variable {ALLOWING}"
-            return bearer_login(properties.get, module, allowed=allowed, allowing=allowing)
+            return bearer_login(properties.get, module, _allowance())
         if mechanism == GSSAPI:
-            return kerberos_login(module, properties.get(SERVICE_NAME))
+            service, renewal = properties.get(SERVICE_NAME), renewal_policy(properties.get)
+            return kerberos_login(module, service, renewal)
         return login_of(mechanism, module)
     except JaasError as error:
         raise SecurityConfigError(f"sasl.jaas.config: {error}") from None
     except (BearerError, KerberosError) as error:
         raise SecurityConfigError(str(error)) from None
+
+
+def _allowance() -> Allowance:
+    urls, files = (
+        {each.strip() for each in os.environ.get(name, "").split(",")}
+        for name in (ALLOWING, ALLOWING_FILES)
+    )
+    return Allowance(
+        urls=urls,
+        files=files,
+        urls_by=f"the environment variable {ALLOWING}",
+        files_by=f"the environment variable {ALLOWING_FILES}",
+    )
 
 
 def protocol_of(properties: Mapping[str, str]) -> SecurityProtocol:

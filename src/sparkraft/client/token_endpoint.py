@@ -1,10 +1,9 @@
-"""OAUTHBEARER with access tokens of a token endpoint (RFC 6749, 4.4; KIP-768).
+"""OAUTHBEARER with access tokens of a token endpoint (RFC 6749, KIP-768).
 
-    POST url    Authorization: Basic base64(client id:client secret)    200 {"access_token": TOKEN}
-                grant_type=client_credentials[&scope=SCOPE]
+    POST url    a form of `token_requests`    200 {"access_token": TOKEN}
 
-Behavior as in Kafka's `ClientCredentialsJwtRetriever`: failed requests are sent again with growing
-waits, for `sasl.login.retry.backoff.max.ms` altogether, unless their status is final. Connections
+Behavior as in Kafka's `HttpJwtRetriever`: failed requests are sent again with growing waits, for
+`sasl.login.retry.backoff.max.ms` altogether, unless their status is final. Connections
 with the same settings share a token until `REFRESH_FACTOR` of its lifetime has passed. If no new
 one arrives then, the old one is used until it expires. In Kafka, a thread renews it at that time.
 
@@ -19,14 +18,15 @@ import re
 import ssl
 import threading
 import time
-from base64 import b64encode, urlsafe_b64decode
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 from functools import lru_cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.assertions import AssertionFailureError
 from sparkraft.security.bearer_client import OAuthBearerClient
 from sparkraft.security.sasl import OAUTHBEARER
 from sparkraft.security.secret import Secret
@@ -34,12 +34,20 @@ from sparkraft.security.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sparkraft.client.token_requests import TokenRequest
+
 REFRESH_FACTOR: Final = 0.8
 """The default of Kafka's sasl.login.refresh.window.factor."""
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 ENDPOINTS_MAX: Final = 64
 """Endpoints whose token is kept; a process has one or a few."""
+
+HEADERS: Final = {
+    "Accept": "application/json",
+    "Cache-Control": "no-cache",
+    "Content-Type": "application/x-www-form-urlencoded",
+}
 
 _USELESS: Final = frozenset(
     {400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 413, 414, 415, 501, 505}
@@ -52,14 +60,11 @@ _ERROR = re.compile(r"[a-zA-Z0-9_.-]{1,60}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEndpoint:
-    """The source of tokens, and the account there.
+    """The source of tokens, and how to ask for one.
 
     Attributes:
         url: `http:` or `https:`.
-        client_id: of the account.
-        client_secret: its password.
-        scope: requested; None: the endpoint's default.
-        url_encodes: whether id, secret and scope are URL-encoded (RFC 6749, 2.3.1).
+        request: authenticates the client.
         connect_timeout_ms: the longest wait for a connection.
         read_timeout_ms: the longest wait for each part of an answer.
         retry_ms: the first wait after a failure; it doubles.
@@ -67,10 +72,7 @@ class TokenEndpoint:
     """
 
     url: str
-    client_id: str
-    client_secret: Secret
-    scope: str | None = None
-    url_encodes: bool = False
+    request: TokenRequest
     connect_timeout_ms: int = 10_000
     read_timeout_ms: int = 10_000
     retry_ms: int = 100
@@ -153,8 +155,8 @@ class Tokens:
         wait_s = self._endpoint.retry_ms / 1000
         while True:
             try:
-                return post(self._endpoint)
-            except UselessError:
+                return post(self._endpoint, int(self._wall()))
+            except (UselessError, AssertionFailureError):
                 raise
             except (OSError, HTTPException, ValueError):
                 left_s = begun + self._endpoint.retry_ms_max / 1000 - self._wall()
@@ -167,13 +169,16 @@ class Tokens:
 _tokens_of = lru_cache(ENDPOINTS_MAX)(Tokens)
 
 
-def post(endpoint: TokenEndpoint) -> str:
-    """Request a token once.
+def post(endpoint: TokenEndpoint, now_s: int) -> str:
+    """Request a token once; `now_s` is the wall-clock time.
 
     Raises:
         UselessError: the endpoint refuses the request.
+        AssertionFailureError: the request needs an assertion, which cannot be made or read.
         OSError, HTTPException, ValueError: it does not answer, or not with a token.
     """
+    body = endpoint.request.body(now_s).encode()
+    headers = HEADERS | endpoint.request.headers()
     parts = urlsplit(endpoint.url)
     host, timeout = parts.hostname or "", endpoint.connect_timeout_ms / 1000
     connection: HTTPConnection
@@ -186,32 +191,12 @@ def post(endpoint: TokenEndpoint) -> str:
         connection.connect()
         connection.sock.settimeout(endpoint.read_timeout_ms / 1000)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", path, body=_body(endpoint), headers=_headers(endpoint))
+        connection.request("POST", path, body=body, headers=headers)
         answer = connection.getresponse()
         content = answer.read(ANSWER_BYTES_MAX + 1)
         return _token_in(answer.status, content)
     finally:
         connection.close()
-
-
-def _body(endpoint: TokenEndpoint) -> bytes:
-    scope = "" if endpoint.scope is None else f"&scope={_encoded(endpoint, endpoint.scope)}"
-    return f"grant_type=client_credentials{scope}".encode()
-
-
-def _headers(endpoint: TokenEndpoint) -> dict[str, str]:
-    secret = _encoded(endpoint, endpoint.client_secret.reveal())
-    account = f"{_encoded(endpoint, endpoint.client_id)}:{secret}"
-    return {
-        "Accept": "application/json",
-        "Authorization": f"Basic {b64encode(account.encode()).decode()}",
-        "Cache-Control": "no-cache",
-        "Content-Type": "application/x-www-form-urlencoded",
-    }
-
-
-def _encoded(endpoint: TokenEndpoint, text: str) -> str:
-    return quote_plus(text) if endpoint.url_encodes else text
 
 
 def _token_in(status: int, content: bytes) -> str:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sparkraft
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiInfo, ApiKey
 from sparkraft.security.sasl import SaslError
@@ -126,9 +127,7 @@ class WireExchange:
         if self.versions and not info.is_own:  # our own APIs are never advertised
             theirs = self.versions.get(int(key))
             if theirs is None:
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"{self.peer} does not serve {info.name}"
-                )
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, self._unserved(info.name))
             lowest, highest = max(lowest, theirs[0]), min(highest, theirs[1])
         if lowest > highest:
             raise KafkaError(
@@ -136,6 +135,13 @@ class WireExchange:
                 f"{self.peer} and this client have no version of {info.name} in common",
             )
         return highest
+
+    def _unserved(self, name: str) -> str:
+        # BrokerRegistration is served on controller listeners only, Metadata on those of brokers.
+        is_controller = ApiKey.BROKER_REGISTRATION in self.versions
+        if is_controller and ApiKey.METADATA not in self.versions:
+            return f"{self.peer} is a controller and does not serve {name}; connect to a broker"
+        return f"{self.peer} does not serve {name}"
 
     def encode(self, request: Any, version: int) -> tuple[list[Any], InFlightRequest]:
         """Encode a request as buffers to write in order; it is not in flight yet.
@@ -246,13 +252,44 @@ def _versions_request() -> Any:
     )
 
 
+WHOLE_BYTES_MAX: LoopBound = 64 * 1024
+"""Responses up to this are decoded in one piece: at most 5 ms, for 30,000 names of one byte."""
+
+WHOLE_ELEMENTS_MAX: LoopBound = 1_000
+"""Topics and partitions of a longer response that is decoded in one piece; records are not."""
+
+
 def decode_response(in_flight: InFlightRequest, frame: memoryview) -> Any:
     """Decode the response to a request; DecodeError if the bytes are not one."""
+    version, body = _body_of(in_flight, frame)
+    return codec.decode(in_flight.response_class, version, body)
+
+
+def begin_decoding(in_flight: InFlightRequest, frame: memoryview) -> Any:
+    """Decode a response, or return the steps to it if it has very many elements.
+
+    The steps yield the elements that they have decoded.
+
+    Raises:
+        DecodeError: the bytes are not a response; also raised by the steps.
+    """
+    version, body = _body_of(in_flight, frame)
+    cls = in_flight.response_class
+    if len(body) <= WHOLE_BYTES_MAX:
+        return codec.decode(cls, version, body)
+    few = codec.decode_few(cls, version, body, WHOLE_ELEMENTS_MAX)
+    if few is not None:
+        return few
+    return codec.decode_slices(cls, version, body, codec.RESPONSE_ELEMENT_BUDGET)
+
+
+def _body_of(in_flight: InFlightRequest, frame: memoryview) -> tuple[int, memoryview]:
+    """The version of a response, and its body."""
     body = frame[_end_of_header(frame, in_flight.header_version) :]
     is_versions = in_flight.response_class.__name__ == "ApiVersionsResponse"
     refused = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
     version = 0 if is_versions and body[:2] == refused else in_flight.version
-    return codec.decode(in_flight.response_class, version, body)
+    return version, body
 
 
 def _end_of_header(frame: memoryview, header_version: int) -> int:

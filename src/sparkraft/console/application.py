@@ -4,6 +4,7 @@
 /static/NAME      modules, stylesheet
 /api/cluster      the document of `explain cluster --output json`
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
+/api/controller   in ZooKeeper mode: that of `explain controller --output json`, and its lines
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
 /api/configs      the configs of a topic, a broker, all brokers or a group
 /api/log-dirs     the log directories of all brokers
@@ -15,7 +16,8 @@
 /api/producers    the producers that a partition remembers
 /api/timeline     how far the metadata log is indexed
 /api/moment       a change of the metadata log by number, time or offset, or by a typed text
-/api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
+/api/past         the document of `explain cluster --at-offset`; topics, topic, partition, broker,
+                  configs, security and who-may take `at`, too
 /api/changes      the last changes up to an offset, the differences from now, and with `from` and
                   `to` those of two typed moments
 /api/messages     records of a topic, a JSON document per line while they are read
@@ -41,7 +43,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.errors import PlanError, sentence_of
-from sparkraft.console.assets import accepts_gzip, asset_response, load_assets
+from sparkraft.console.assets import (
+    accepts_gzip,
+    asset_response,
+    etag_of,
+    has_current,
+    load_assets,
+)
 from sparkraft.console.changes import parse_change
 from sparkraft.console.guard import RequestGuard
 from sparkraft.console.json_text import json_text
@@ -53,6 +61,7 @@ from sparkraft.console.messages import (
     parse_query,
     shown_lines,
 )
+from sparkraft.console.parameters import Parameters
 from sparkraft.console.reset import parse_offsets, parse_reset
 from sparkraft.console.roles import Role
 from sparkraft.console.send import parse_record
@@ -60,7 +69,7 @@ from sparkraft.console.sign_in import json_body
 from sparkraft.console.stream import TooManyStreamsError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from starlette.requests import Request
     from starlette.routing import Route
@@ -71,6 +80,7 @@ if TYPE_CHECKING:
     from sparkraft.console.messages import MessageQuery, MessageReader
     from sparkraft.console.more_views import MoreViews
     from sparkraft.console.past_views import PastViews
+    from sparkraft.console.record_text import RecordText
     from sparkraft.console.reset import GroupResetter
     from sparkraft.console.send import RecordSender
     from sparkraft.console.sign_in import SignIn
@@ -79,12 +89,13 @@ if TYPE_CHECKING:
     from sparkraft.console.watch import ClusterWatch
 
     Items = AsyncIterator[ConsumedRecord | dict[str, Any]]
-    Lines = Callable[[Items, MessageQuery], AsyncIterator[bytes]]
-    Make = Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]]
+    Lines = Callable[[Items, MessageQuery, RecordText], AsyncIterator[bytes]]
+    Make = Callable[[Parameters], Awaitable[dict[str, Any]]]
 
 SCREENS = (
     "/",
     "/quorum",
+    "/controller",
     "/topics",
     "/topics/:topic",
     "/topics/:topic/messages",
@@ -105,8 +116,7 @@ SCREENS = (
 A group is a parameter of the query, because its id may be any text, `..` included.
 """
 
-_NUMBER_MAX = 0x7FFF_FFFF
-"""Offsets of the metadata log are far below it."""
+_MS_MAX = (1 << 63) - 1
 
 GZIP_BYTES_MIN = 500
 
@@ -165,6 +175,7 @@ class Console:
             *self._sign_in.routes(),
             route("/api/cluster", self.cluster, Role.VIEWER),
             route("/api/quorum", self.quorum, Role.VIEWER),
+            route("/api/controller", self.controller, Role.VIEWER),
             *(
                 route(f"/api/{name}", _responding(make), Role.VIEWER)
                 for name, make in self._documents()
@@ -192,8 +203,14 @@ class Console:
         return await json_response(request, await self._watch.cluster())
 
     async def quorum(self, request: Request) -> Response:
+        return await self._elections(request, self._watch.quorum)
+
+    async def controller(self, request: Request) -> Response:
+        return await self._elections(request, self._watch.controller)
+
+    async def _elections(self, request: Request, make: Callable[[], Awaitable[Any]]) -> Response:
         try:
-            return await json_response(request, await self._watch.quorum())
+            return await json_response(request, await make())
         except KafkaError as error:
             return PlainTextResponse(f"{sentence_of(error)}\n", 502)
 
@@ -204,65 +221,84 @@ class Console:
         yield (
             "moment",
             lambda query: (
-                past.moment_named(query["at"])
+                past.moment_named(query.text("at"))
                 if "at" in query
                 else past.moment(
-                    change=_number(query.get("change", "-1")),
-                    at_ms=int(query.get("ms", "-1")),
-                    at_offset=_number(query.get("offset", "-1")),
+                    change=query.number("change", -1),
+                    at_ms=query.number("ms", -1, high=_MS_MAX),
+                    at_offset=query.number("offset", -1),
                 )
             ),
         )
-        yield "past", lambda query: past.cluster(_number(query["at"]))
+        yield "past", lambda query: past.cluster(query.at_offset)
         yield (
             "changes",
             lambda query: past.changes(
-                _number(query.get("at", "-1")),
-                first=query.get("from", ""),
-                last=query.get("to", ""),
+                query.at_offset, first=query.text("from", ""), last=query.text("to", "")
             ),
         )
         yield (
             "topics",
-            lambda query: past.topics(_number(query["at"])) if "at" in query else views.topics(),
+            lambda query: past.topics(query.at_offset) if query.at_offset >= 0 else views.topics(),
         )
         yield (
             "topic",
             lambda query: (
-                past.topic(query["topic"], _number(query["at"]))
-                if "at" in query
-                else views.topic(query["topic"])
+                past.topic(query.text("topic"), query.at_offset)
+                if query.at_offset >= 0
+                else views.topic(query.text("topic"))
             ),
         )
         yield (
             "partition",
             lambda query: views.partition(
-                query["topic"],
-                _number(query["partition"]),
-                at_offset=_number(query.get("at", "-1")),
+                query.text("topic"), query.number("partition"), at_offset=query.at_offset
             ),
         )
-        yield "broker", lambda query: views.broker(_number(query["broker"]))
-        yield "groups", lambda _: views.groups()
-        yield "group", lambda query: views.group(query["group"])
+        yield (
+            "broker",
+            lambda query: views.broker(query.number("broker"), at_offset=query.at_offset),
+        )
+        yield "groups", lambda query: views.groups(query.text("name", ""))
+        yield "group", lambda query: views.group(query.text("group"))
         yield from self._more_documents()
 
     def _more_documents(self) -> Iterator[tuple[str, Make]]:
-        more = self._more
+        more, past = self._more, self._past
         yield "log-dirs", lambda _: more.replicas.log_dirs()
         yield "reassignments", lambda _: more.replicas.reassignments()
-        yield "security", lambda _: more.security.security()
         yield (
-            "who-may",
-            lambda query: more.security.who_may(query["operation"], query["type"], query["name"]),
+            "security",
+            lambda query: (
+                past.settings.security(query.at_offset)
+                if query.at_offset >= 0
+                else more.security.security()
+            ),
         )
+
+        def who_may(query: Parameters) -> Awaitable[dict[str, Any]]:
+            question = query.text("operation"), query.text("type"), query.text("name")
+            if query.at_offset >= 0:
+                return past.settings.who_may(*question, query.at_offset)
+            return more.security.who_may(*question)
+
+        yield "who-may", who_may
         yield "transactions", lambda _: more.transactions.transactions()
         yield (
             "producers",
-            lambda query: more.transactions.producers(query["topic"], _number(query["partition"])),
+            lambda query: more.transactions.producers(
+                query.text("topic"), query.number("partition")
+            ),
         )
-        yield "pipelines", lambda query: more.pipelines.pipelines(query["topic"])
-        yield "configs", lambda query: more.configs.configs(query["resource"], query["name"])
+        yield "pipelines", lambda query: more.pipelines.pipelines(query.text("topic"))
+
+        def configs(query: Parameters) -> Awaitable[dict[str, Any]]:
+            resource = query.text("resource"), query.text("name")
+            if query.at_offset >= 0:
+                return past.settings.configs(*resource, query.at_offset)
+            return more.configs.configs(*resource)
+
+        yield "configs", configs
 
     async def messages(self, request: Request) -> Response:
         return await self._scanned(request, RECORDS_MAX, shown_lines, "application/x-ndjson")
@@ -285,7 +321,7 @@ class Console:
         except KafkaError as error:
             return _refusal(error)
         place = f"{sent['topic']}-{sent['partition']}@{sent['offset']}"
-        self._sign_in.audit(request, f"sent a record: {place}")
+        self._on_change(request, f"sent a record: {place}")
         return await json_response(request, sent)
 
     async def reset_plan(self, request: Request) -> Response:
@@ -299,7 +335,7 @@ class Console:
         async def apply() -> Response:
             group, offsets = parse_offsets(await json_body(request))
             done = await self._resetter.apply(group, offsets)
-            self._sign_in.audit(request, f"reset {len(offsets)} offsets of group {group!r}")
+            self._on_change(request, f"reset {len(offsets)} offsets of group {group!r}")
             return await json_response(request, done)
 
         return await _changing(apply)
@@ -315,10 +351,15 @@ class Console:
     async def change(self, request: Request) -> Response:
         async def apply() -> Response:
             done = await self._changer.apply(parse_change(await json_body(request)))
-            self._sign_in.audit(request, done)
+            self._on_change(request, done)
             return await json_response(request, {"done": done})
 
         return await _changing(apply)
+
+    def _on_change(self, request: Request, what: str) -> None:
+        self._sign_in.audit(request, what)
+        self._views.forget()
+        self._more.forget()
 
     async def _scanned(
         self, request: Request, count_max: int, lines: Lines, media_type: str
@@ -332,7 +373,7 @@ class Console:
             return PlainTextResponse(f"bad parameter: {error}\n", 400)
         except KafkaError as error:
             return _refusal(error)
-        body = lines(self._messages.run(scan), query)
+        body = lines(self._messages.run(scan), query, self._messages.text)
         return StreamingResponse(body, media_type=media_type, headers={"Cache-Control": "no-store"})
 
     async def events(self, _request: Request) -> Response:
@@ -375,21 +416,13 @@ def _refusal(error: KafkaError) -> Response:
     return PlainTextResponse(f"{sentence_of(error)}\n", status)
 
 
-def _number(text: str) -> int:
-    """An id or an offset; -1 stands for none. ValueError if it is not a number in their range."""
-    number = int(text)
-    if not -1 <= number <= _NUMBER_MAX:
-        raise ValueError(f"{text} is out of range")
-    return number
-
-
 def _responding(make: Make) -> Callable[[Request], Awaitable[Response]]:
     """A route that returns a document, or the cluster's error as text."""
 
     async def respond(request: Request) -> Response:
         try:
-            document = await make(request.query_params)
-        except (KeyError, ValueError, OverflowError) as error:
+            document = await make(Parameters(request.query_params))
+        except ValueError as error:
             return PlainTextResponse(f"bad parameter: {error}\n", 400)
         except KafkaError as error:
             return _refusal(error)
@@ -399,9 +432,12 @@ def _responding(make: Make) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def json_response(request: Request, document: Any) -> Response:
-    """Return a document as JSON, compressed if it is large."""
+    """Return a document as JSON, compressed if it is large, or 304 if the page has it."""
     body = json_text(document).encode()
-    headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    etag = etag_of(body)
+    headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "ETag": etag}
+    if has_current(request, etag):
+        return Response(status_code=304, headers=headers)
     if len(body) >= GZIP_BYTES_MIN and accepts_gzip(request):
         headers["Content-Encoding"] = "gzip"
         if len(body) >= GZIP_IN_THREAD_BYTES_MIN:

@@ -44,14 +44,24 @@ def _load(path: Path) -> Asset:
         body=body,
         compressed=gzip.compress(body, 9, mtime=0),
         media_type=_TYPES[path.suffix],
-        etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
+        etag=etag_of(body),
     )
+
+
+def etag_of(body: bytes) -> str:
+    """The ETag of a response with this body, before compression."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def has_current(request: Request, etag: str) -> bool:
+    """Whether the browser has the body with this ETag."""
+    return request.headers.get("if-none-match") == etag
 
 
 def asset_response(request: Request, asset: Asset) -> Response:
     """Return the file, or 304 if the browser has it."""
     headers = {"ETag": asset.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-    if request.headers.get("if-none-match") == asset.etag:
+    if has_current(request, asset.etag):
         return Response(status_code=304, headers=headers)
     if accepts_gzip(request):
         headers["Content-Encoding"] = "gzip"

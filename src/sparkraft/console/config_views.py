@@ -40,7 +40,7 @@ class ConfigViews:
             "resource": kind,
             "name": name,
             "configs": [
-                _entry_json(entry, own) for entry in sorted(found, key=lambda each: each.name)
+                entry_json(entry, own) for entry in sorted(found, key=lambda each: each.name)
             ],
             "command": self._command(resource[0], name),
         }
@@ -53,7 +53,8 @@ class ConfigViews:
         )
 
 
-def _entry_json(entry: ConfigEntry, own: ConfigSource) -> Json:
+def entry_json(entry: ConfigEntry, own: ConfigSource) -> Json:
+    """A config for a page; `own` is the source of values that are set for the resource itself."""
     defaults = [one for one in entry.synonyms if one.source is ConfigSource.DEFAULT_CONFIG]
     is_default = entry.source is ConfigSource.DEFAULT_CONFIG
     return {

@@ -170,6 +170,11 @@ class LagHistory:
         }
 
     def group(self, group: str, partitions: Sequence[Json]) -> Json:
+        """Return `whole` of a group, and its total lag over time as `points`."""
+        return {**self.whole(partitions), "points": list(self._points(group))}
+
+    @staticmethod
+    def whole(partitions: Sequence[Json]) -> Json:
         """Return the same of a whole group from its partitions' documents with their `lag`."""
         late = [one for one in partitions if one["lag"]]
         behind = [one["behindMs"] for one in late if one["behindMs"] is not None]
@@ -184,7 +189,6 @@ class LagHistory:
             "progress": next((name for name in _WORST_FIRST if name in named), None)
             if late
             else "current",
-            "points": list(self._points(group)),
         }
 
     def _points(self, group: str) -> Iterator[tuple[int, int]]:

@@ -18,19 +18,21 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.consumer import Consumer, ConsumerSettings
-from sparkraft.client.decoders.consumed import as_json
 from sparkraft.client.errors import sentence_of
 from sparkraft.client.values import EARLIEST, LATEST
 from sparkraft.console.filters import FilterError, compile_filter
 from sparkraft.console.json_text import json_text
-from sparkraft.console.record_text import FORMS, record_json, variables
+from sparkraft.console.moment_text import parse_time
+from sparkraft.console.parameters import Parameters
+from sparkraft.console.record_text import FORMS, SHOWN_BYTES_MAX, WHOLE_BYTES_MAX, Forms
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.client.cluster import Cluster
     from sparkraft.client.reading import ConsumedRecord
+    from sparkraft.console.record_text import RecordText
 
 Json = dict[str, Any]
 
@@ -56,6 +58,13 @@ WINDOW_BYTES_MAX = 16 << 20
 """Records that are held in memory to merge partitions by time."""
 
 PROGRESS_SECONDS = 0.3
+
+ASKING_SECONDS_MAX = 4.0
+"""A scan requests no more schemas of a registry that has taken this long: records may name any."""
+
+_RECORDS_AT_ONCE = 100
+_TURN_SECONDS = 0.01
+"""Work on records, after which other pages have a turn."""
 
 _POLL_MS = 500
 _TAIL_POLL_MS = 200
@@ -84,8 +93,10 @@ class MessageQuery:
     """An offset or a time in ms, for the modes that have one."""
     count: int = 100
     filter: str = ""
-    form: str = "auto"
+    forms: Forms = field(default_factory=Forms)
     read_committed: bool = True
+    size: int = SHOWN_BYTES_MAX
+    """Bytes of a key, a value or a header that are shown."""
     resume: Mapping[int, int] = field(default_factory=dict)
     """Partition → position of an earlier scan that continues."""
 
@@ -96,27 +107,38 @@ def parse_query(values: Mapping[str, str], *, count_max: int = RECORDS_MAX) -> M
     Raises:
         ValueError: a parameter is missing or wrong.
     """
-    mode, form = values.get("mode", "latest"), values.get("form", "auto")
-    if mode not in (*FORWARD, *BACKWARD, TAIL) or form not in FORMS:
-        raise ValueError(f"unknown mode {mode!r} or form {form!r}")
-    at = int(values.get("at") or 0)
-    if not 0 <= at <= _INT64_MAX:
-        raise ValueError(f"{at} is neither an offset nor a time")
-    count = int(values.get("count", "100"))
-    if not 1 <= count <= count_max:
-        raise ValueError(f"count is between 1 and {count_max}")
+    read = Parameters(values)
+    mode = read.text("mode", "latest")
+    forms = Forms(read.text("keyForm", "auto"), read.text("form", "auto"))
+    if mode not in (*FORWARD, *BACKWARD, TAIL) or not {forms.key, forms.value} <= set(FORMS):
+        raise ValueError(f"unknown mode {mode!r} or form {forms.key!r}, {forms.value!r}")
+    count = read.number("count", 100, low=1, high=count_max)
+    is_whole = values.get("whole") == "1"
+    if is_whole and count != 1:
+        raise ValueError("only a single record is shown as a whole")
     pairs = (each.split(":") for each in values.get("resume", "").split(",") if each)
     return MessageQuery(
-        topic=values["topic"],
-        partitions=frozenset(int(each) for each in values.get("partitions", "").split(",") if each),
+        topic=read.text("topic"),
+        partitions=read.numbers("partitions"),
         mode=mode,
-        at=at,
+        at=_place_of(mode, read),
         count=count,
-        filter=values.get("filter", ""),
-        form=form,
+        filter=read.text("filter", ""),
+        forms=forms,
         read_committed=values.get("isolation") != "read_uncommitted",
+        size=WHOLE_BYTES_MAX if is_whole else SHOWN_BYTES_MAX,
         resume={int(partition): int(offset) for partition, offset in pairs},
     )
+
+
+def _place_of(mode: str, read: Parameters) -> int:
+    """Return the offset or the time in ms at which a scan of that mode begins."""
+    if not mode.endswith("time") or not read.text("at", "").strip():
+        return read.number("at", 0, low=0, high=_INT64_MAX, shown="the offset")
+    at_ms = parse_time(read.text("at"))
+    if at_ms > _INT64_MAX:
+        raise ValueError(f"{at_ms} ms is not a time")
+    return at_ms
 
 
 class ExportError(Exception):
@@ -130,8 +152,9 @@ class TooManyScansError(Exception):
 class MessageReader:
     """Reads for all pages."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, text: RecordText) -> None:
         self._cluster = cluster
+        self.text = text
         self._running = 0
 
     async def prepare(self, query: MessageQuery) -> Scan:
@@ -144,7 +167,7 @@ class MessageReader:
         """
         if self._running >= SCANS_MAX:
             raise TooManyScansError
-        scan = Scan(self._cluster, query)
+        scan = Scan(self._cluster, query, self.text)
         await scan.find_bounds()
         return scan
 
@@ -189,9 +212,10 @@ class Scan:
     so that `_position` can stand between any two of them.
     """
 
-    def __init__(self, cluster: Cluster, query: MessageQuery) -> None:
+    def __init__(self, cluster: Cluster, query: MessageQuery, text: RecordText) -> None:
         self._cluster = cluster
         self._query = query
+        self._text = text
         self._predicate = compile_filter(query.filter) if query.filter.strip() else None
         self._first: dict[TopicPartition, int] = {}
         self._end: dict[TopicPartition, int] = {}
@@ -200,6 +224,8 @@ class Scan:
         self._sent = 0
         self._errors = 0
         self._first_error = ""
+        self._asked_seconds = 0.0
+        """Time that a registry took to answer."""
         self._began = self._reported = asyncio.get_running_loop().time()
 
     async def find_bounds(self) -> None:
@@ -308,7 +334,7 @@ class Scan:
         left = {tp for tp, at in low.items() if at < high[tp]}
         async with self._consumer(low, left) as consumer:
             while left and not batch.is_too_large and not self._is_over():
-                for record in await consumer.poll(_POLL_MS):
+                async for record in self._safe(await consumer.poll(_POLL_MS)):
                     tp = (record.topic, record.partition)
                     if tp not in left or record.offset >= high[tp]:
                         continue
@@ -333,8 +359,9 @@ class Scan:
         waiting: deque[ConsumedRecord] = deque()
         async with self._consumer(self._position, set(self._position)) as consumer:
             while True:
-                records = await consumer.poll(_TAIL_POLL_MS)
-                waiting.extend(record for record in records if self._matches(record))
+                async for record in self._safe(await consumer.poll(_TAIL_POLL_MS)):
+                    if self._matches(record):
+                        waiting.append(record)
                 while len(waiting) > TAIL_RECORDS_PER_SECOND:
                     waiting.popleft()
                     passed += 1
@@ -365,13 +392,27 @@ class Scan:
                 consumer.seek(tp, positions[tp])
             yield consumer
 
+    async def _safe(self, records: Sequence[ConsumedRecord]) -> AsyncGenerator[ConsumedRecord]:
+        """The records without masked fields; other pages have their turns between them."""
+        loop = asyncio.get_running_loop()
+        for at in range(0, len(records), _RECORDS_AT_ONCE):
+            some, began = records[at : at + _RECORDS_AT_ONCE], loop.time()
+            safe = await self._text.safe(some, asks=self._asked_seconds < ASKING_SECONDS_MAX)
+            self._asked_seconds += loop.time() - began
+            began = loop.time()
+            for record in safe:
+                yield record
+                if loop.time() - began > _TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    began = loop.time()
+
     # ---- counting
 
     def _matches(self, record: ConsumedRecord) -> bool:
         self._scanned += 1
         if self._predicate is not None:
             try:
-                if not self._predicate(variables(record)):
+                if not self._predicate(self._text.variables(record, self._query.forms)):
                     return False
             except FilterError as error:
                 self._errors += 1
@@ -406,16 +447,21 @@ class Scan:
 
 
 async def shown_lines(
-    items: AsyncIterator[ConsumedRecord | Json], query: MessageQuery
+    items: AsyncIterator[ConsumedRecord | Json], query: MessageQuery, text: RecordText
 ) -> AsyncIterator[bytes]:
     """The lines that a page receives."""
+    shown = text.record_json
     async for item in items:
-        line = item if isinstance(item, dict) else {"record": record_json(item, form=query.form)}
+        line = (
+            item
+            if isinstance(item, dict)
+            else {"record": shown(item, query.forms, size=query.size)}
+        )
         yield f"{json_text(line)}\n".encode()
 
 
 async def exported_lines(
-    items: AsyncIterator[ConsumedRecord | Json], _query: MessageQuery
+    items: AsyncIterator[ConsumedRecord | Json], _query: MessageQuery, text: RecordText
 ) -> AsyncIterator[bytes]:
     """The records only, in pieces of `EXPORT_PIECE_BYTES` or more.
 
@@ -429,7 +475,7 @@ async def exported_lines(
             if "problem" in item:
                 raise ExportError(item["problem"])
             continue
-        lines.append(as_json(item))
+        lines.append(text.exported(item))
         size += len(lines[-1])
         if size >= EXPORT_PIECE_BYTES:
             yield b"".join(lines)

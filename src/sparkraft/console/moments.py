@@ -1,4 +1,4 @@
-"""Moments as a reader types them: an offset of the metadata log, or a time in UTC.
+"""The offset of a moment as a reader types it.
 
 A moment must be within the log that the timeline has. The log ends at its newest record, also if
 that record changes nothing: an active controller appends one at least every few hundred ms
@@ -7,51 +7,13 @@ that record changes nothing: an active controller appends one at least every few
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sparkraft.client.explain.times import time_text
+from sparkraft.console.moment_text import SHOWN_CHARS, MomentError, parse_moment
 
 if TYPE_CHECKING:
     from sparkraft.console.timeline import Timeline
-
-SHOWN_CHARS = 64
-"""Of a text that cannot be understood."""
-
-_OFFSET = re.compile(r"[0-9]{1,19}")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class MomentError(ValueError):
-    """A text that names no moment of the log, with a sentence for the reader."""
-
-
-class Moment(NamedTuple):
-    """An offset or a time; the other one is -1."""
-
-    offset: int = -1
-    at_ms: int = -1
-
-
-def parse_moment(text: str) -> Moment:
-    """Return the moment that `text` names; a time without a zone is in UTC.
-
-    Raises:
-        MomentError: `text` is neither an offset nor a time.
-    """
-    text = text.strip()
-    if _OFFSET.fullmatch(text):
-        return Moment(offset=int(text))
-    try:
-        found = datetime.fromisoformat(text.removesuffix("UTC").rstrip())
-    except ValueError:
-        wanted = "expected an offset or a time in UTC such as 2026-01-31 12:00:00"
-        raise MomentError(f"{wanted}, got {text[:SHOWN_CHARS]!r}") from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    at_ms = (found - _EPOCH) // timedelta(milliseconds=1)
-    return Moment(at_ms=max(0, at_ms))
 
 
 def offset_of(timeline: Timeline, text: str) -> int:

@@ -11,16 +11,31 @@ from sparkraft.console.security_views import SecurityViews
 from sparkraft.console.transaction_views import TransactionViews
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sparkraft.client.cluster import Cluster
+    from sparkraft.console.record_text import RecordText
 
 
 class MoreViews:
     """One object of each kind, over one cluster."""
 
-    def __init__(self, cluster: Cluster, *, bootstrap: str) -> None:
-        """Use `cluster`, which commands name as `bootstrap`."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        text: RecordText,
+        *,
+        bootstrap: str,
+        pipelines_folder: Path | None = None,
+    ) -> None:
+        """Use `cluster`, which commands name as `bootstrap`, and pipelines below the folder."""
         self.configs = ConfigViews(cluster, bootstrap=bootstrap)
         self.replicas = ReplicaViews(cluster, bootstrap=bootstrap)
         self.security = SecurityViews(cluster, bootstrap=bootstrap)
         self.transactions = TransactionViews(cluster, bootstrap=bootstrap)
-        self.pipelines = PipelineViews(cluster, bootstrap=bootstrap)
+        self.pipelines = PipelineViews(cluster, text, bootstrap=bootstrap, folder=pipelines_folder)
+
+    def forget(self) -> None:
+        """Show what is changed now at once."""
+        self.replicas.forget()
+        self.transactions.forget()

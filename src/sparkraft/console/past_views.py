@@ -14,7 +14,9 @@ from sparkraft.client.explain.past_cluster import INTERNAL, facts_of, topic_info
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.past.changes import acl_text, resource_text
 from sparkraft.client.past.compare import compared, differences
-from sparkraft.console.moments import MomentError, offset_of
+from sparkraft.console.moment_text import MomentError
+from sparkraft.console.moments import offset_of
+from sparkraft.console.past_settings import PastSettings
 from sparkraft.console.views import topic_now
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class PastViews:
         """Use `timeline`, of the cluster that commands name as `bootstrap`."""
         self._timeline = timeline
         self._bootstrap = bootstrap
+        self.settings = PastSettings(timeline, bootstrap=bootstrap)
 
     async def timeline(self) -> Json:
         """How far the log is indexed, and how many changes it has."""
@@ -76,19 +79,19 @@ class PastViews:
     async def cluster(self, at_offset: int) -> Json:
         """The overview as of an offset."""
         timeline = self._timeline
-        document = await self._past(
+        document = await timeline.as_of(
             at_offset, lambda state: cluster_document(facts_of(state, timeline.cluster_id))
         )
         return {**document, "command": self._command(f"explain cluster --at-offset {at_offset}")}
 
     async def topics(self, at_offset: int) -> Json:
         """All topics as of an offset."""
-        rows = await self._past(at_offset, self._topic_rows)
+        rows = await self._timeline.as_of(at_offset, self._topic_rows)
         return {"topics": rows, "command": self._command(f"metadata-log --to {at_offset}")}
 
     async def topic(self, name: str, at_offset: int) -> Json:
         """A topic as of an offset."""
-        document = await self._past(at_offset, lambda state: self._topic(state, name))
+        document = await self._timeline.as_of(at_offset, lambda state: self._topic(state, name))
         command = self._command(f"explain topic {name} --at-offset {at_offset}")
         return {**document, "command": command}
 
@@ -96,9 +99,11 @@ class PastViews:
         """The last changes up to an offset, what differs from now, and what is set then.
 
         With `first`, also a comparison of two moments as a reader types them; without `last`, the
-        second one is now.
+        second one is now. Without a metadata log to read, only the `problem`.
         """
         await self._timeline.up_to_date()
+        if self._timeline.problem and len(self._timeline.index.offsets) == 0:
+            return {"problem": self._timeline.problem}
         if at_offset < 0:
             at_offset = max(-1, self._timeline.next_offset - 1)
         document = await self._timeline.run(lambda: self._changes(at_offset))
@@ -111,11 +116,6 @@ class PastViews:
 
     def _command(self, words: str) -> str:
         return f"sparkraft {words} --bootstrap-server {self._bootstrap}"
-
-    async def _past(self, at_offset: int, make: Any) -> Any:
-        timeline = self._timeline
-        await timeline.reach(at_offset)
-        return await timeline.run(lambda: make(timeline.state_at(at_offset)))
 
     def _topic_rows(self, state: PastState) -> list[Json]:
         return [past_topic_row(topic) for topic in state.topics_in_order()]
@@ -192,6 +192,7 @@ class PastViews:
         found, is_cut = differences(state, timeline.latest)
         acls = sorted(state.acls.values())
         return {
+            "problem": "",
             **_place_json(state),
             "changes": [_change_json(*each) for each in reversed(listed)],
             "differences": [{"kind": each.kind, "text": each.text} for each in found],

@@ -41,6 +41,10 @@ class RecentAnswers:
                 entry.valid_until = loop.time() + ANSWER_SECONDS
             return entry.value
 
+    def forget(self) -> None:
+        """Make every answer again: the cluster was changed. Earlier requests end as they began."""
+        self._entries = {}
+
     def _make_room(self, now: float) -> None:
         if len(self._entries) < ANSWERS_MAX:
             return

@@ -40,6 +40,10 @@ class ReplicaViews:
     def _command(self, words: str) -> str:
         return f"sparkraft {words} --bootstrap-server {self._bootstrap}"
 
+    def forget(self) -> None:
+        """Show what is changed now at once."""
+        self._recent.forget()
+
     async def log_dirs(self) -> Json:
         """The log directories of all brokers."""
         return await self._recent.get("log-dirs", self._log_dirs)

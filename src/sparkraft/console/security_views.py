@@ -7,7 +7,7 @@ and the console's own identity may lack the right to see them.
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.client.acl_admin import AclAdmin
@@ -27,14 +27,25 @@ from sparkraft.security.acls import (
 from sparkraft.security.quotas import CLIENT_ID, IP, USER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from sparkraft.client.cluster import Cluster
+    from sparkraft.client.scram_admin import CredentialInfo
+    from sparkraft.security.quotas import QuotaEntity
 
 Json = dict[str, Any]
 
 SHOWN_MAX = 1_000
 """Entries, users and quotas in a document; the rest is counted."""
+
+COMMANDS = (
+    "acls --list",
+    "configs --describe --entity-type users",
+    "configs --describe --entity-type users --entity-type clients",
+    "configs --describe --entity-type clients",
+    "configs --describe --entity-type ips",
+)
+"""They print what the screen shows."""
 
 ENTITIES: tuple[tuple[str, ...], ...] = ((USER,), (USER, CLIENT_ID), (CLIENT_ID,), (IP,))
 """The types of entities that quotas can be set for."""
@@ -55,17 +66,12 @@ class SecurityViews:
 
     async def security(self) -> Json:
         """Access control entries, users with SCRAM credentials, and quotas."""
-        return {
-            "acls": await _part(self._all_acls),
-            "users": await _part(self._users),
-            "quotas": await _part(self._all_quotas),
-            "operations": _names(AclOperation),
-            "resourceTypes": _names(AclResourceType),
-            "commands": [
-                self._command("acls --list"),
-                self._command("configs --describe --entity-type users"),
-            ],
-        }
+        return security_json(
+            acls=await _part(self._all_acls),
+            users=await _part(self._users),
+            quotas=await _part(self._all_quotas),
+            commands=[self._command(words) for words in COMMANDS],
+        )
 
     async def who_may(self, operation: str, kind: str, name: str) -> Json:
         """The principals that may do `operation` to the resource `name` of type `kind`.
@@ -74,19 +80,47 @@ class SecurityViews:
             KafkaError: the entries are not available.
             ValueError: an unknown operation or type, or no name.
         """
+        question = Question.parse(operation, kind, name)
+        matching = AclFilter(question.resource_type, question.name, PatternType.MATCH)
+        answer = question.answer(await self._acls.describe_acls(matching))
+        return {**answer, "command": self._command(question.command)}
+
+    async def _all_acls(self) -> list[Json]:
+        return [acl_json(acl) for acl in await self._acls.describe_acls(AclFilter())]
+
+    async def _users(self) -> list[Json]:
+        return users_json(await self._scram.describe())
+
+    async def _all_quotas(self) -> list[Json]:
+        found: list[Json] = []
+        for types in ENTITIES:
+            found += quotas_json(await self._quotas.describe_client_quotas(dict.fromkeys(types)))
+        return found
+
+
+class Question(NamedTuple):
+    """Who may do `operation` to a resource?"""
+
+    operation: AclOperation
+    resource_type: AclResourceType
+    name: str
+
+    @classmethod
+    def parse(cls, operation: str, kind: str, name: str) -> Self:
+        """The question in a request; `ValueError` for an unknown operation or type, or no name."""
         wanted, resource_type = _named(AclOperation, operation), _named(AclResourceType, kind)
         if resource_type is AclResourceType.CLUSTER:
             name = CLUSTER_NAME
         if not name:
             raise ValueError("the name of the resource is missing")
-        acls = await self._acls.describe_acls(AclFilter(resource_type, name, PatternType.MATCH))
-        answer = who_may(acls, wanted, resource_type, name)
-        option = "--cluster" if resource_type is AclResourceType.CLUSTER else (
-            f"--{kind.lower().replace('_', '-')} {quote(name)} --resource-pattern-type match"
-        )  # fmt: skip
+        return cls(wanted, resource_type, name)
+
+    def answer(self, acls: Sequence[Acl]) -> Json:
+        """The decisions by these entries."""
+        found = who_may(acls, *self)
         return {
-            "isCovered": answer.is_covered,
-            "isCut": answer.is_cut,
+            "isCovered": found.is_covered,
+            "isCut": found.is_cut,
             "verdicts": [
                 {
                     "principal": one.principal,
@@ -94,41 +128,29 @@ class SecurityViews:
                     "isAllowed": one.is_allowed,
                     "entry": None if one.entry is None else acl_sentence(one.entry),
                 }
-                for one in answer.verdicts
+                for one in found.verdicts
             ],
-            "command": self._command(f"acls --list {option}"),
         }
 
-    async def _all_acls(self) -> list[Json]:
-        found = await self._acls.describe_acls(AclFilter())
-        return [acl_json(acl) for acl in found]
+    @property
+    def command(self) -> str:
+        """The words of the command that prints the entries which decide."""
+        if self.resource_type is AclResourceType.CLUSTER:
+            return "acls --list --cluster"
+        option = self.resource_type.name.lower().replace("_", "-")
+        return f"acls --list --{option} {quote(self.name)} --resource-pattern-type match"
 
-    async def _users(self) -> list[Json]:
-        found = await self._scram.describe()
-        return [
-            {
-                "user": user,
-                "credentials": [
-                    {"mechanism": one.mechanism.name, "iterations": one.iterations}
-                    for one in credentials
-                ],
-            }
-            for user, credentials in sorted(found.items())
-            if not isinstance(credentials, KafkaError)
-        ]
 
-    async def _all_quotas(self) -> list[Json]:
-        found: list[Json] = []
-        for types in ENTITIES:
-            described = await self._quotas.describe_client_quotas(dict.fromkeys(types))
-            found += [
-                {
-                    "entity": [{"type": kind, "name": name} for kind, name in entity],
-                    "quotas": dict(sorted(values.items())),
-                }
-                for entity, values in sorted(described.items(), key=lambda each: repr(each[0]))
-            ]
-        return found
+def security_json(*, acls: Json, users: Json, quotas: Json, commands: list[str]) -> Json:
+    """The document of the screen, from its parts (`rows_json`)."""
+    return {
+        "acls": acls,
+        "users": users,
+        "quotas": quotas,
+        "operations": _names(AclOperation),
+        "resourceTypes": _names(AclResourceType),
+        "commands": commands,
+    }
 
 
 async def _part(make: Callable[[], Awaitable[list[Json]]]) -> Json:
@@ -136,7 +158,38 @@ async def _part(make: Callable[[], Awaitable[list[Json]]]) -> Json:
         found = await make()
     except KafkaError as error:
         return {"problem": sentence_of(error), "rows": [], "more": 0}
-    return {"problem": "", "rows": found[:SHOWN_MAX], "more": max(0, len(found) - SHOWN_MAX)}
+    return rows_json(found)
+
+
+def rows_json(rows: list[Json]) -> Json:
+    """A part of the document that the cluster does not refuse."""
+    return {"problem": "", "rows": rows[:SHOWN_MAX], "more": max(0, len(rows) - SHOWN_MAX)}
+
+
+def users_json(found: Mapping[str, Sequence[CredentialInfo] | KafkaError]) -> list[Json]:
+    """The users that have SCRAM credentials."""
+    return [
+        {
+            "user": user,
+            "credentials": [
+                {"mechanism": one.mechanism.name, "iterations": one.iterations}
+                for one in credentials
+            ],
+        }
+        for user, credentials in sorted(found.items())
+        if not isinstance(credentials, KafkaError)
+    ]
+
+
+def quotas_json(found: Mapping[QuotaEntity, Mapping[str, float]]) -> list[Json]:
+    """The quotas of entities of the same types."""
+    return [
+        {
+            "entity": [{"type": kind, "name": name} for kind, name in entity],
+            "quotas": dict(sorted(values.items())),
+        }
+        for entity, values in sorted(found.items(), key=lambda each: repr(each[0]))
+    ]
 
 
 def _names(kind: type[AclOperation | AclResourceType]) -> list[str]:

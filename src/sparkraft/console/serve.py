@@ -14,6 +14,7 @@ from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
 from sparkraft.console.more_views import MoreViews
 from sparkraft.console.past_views import PastViews
+from sparkraft.console.record_text import RecordText
 from sparkraft.console.reset import GroupResetter
 from sparkraft.console.send import RecordSender
 from sparkraft.console.sign_in import SignIn
@@ -24,12 +25,14 @@ from sparkraft.console.watch import ClusterWatch
 
 if TYPE_CHECKING:
     import socket
+    from pathlib import Path
     from types import FrameType
 
     from starlette.types import ASGIApp
 
     from sparkraft.client.cluster import Cluster
     from sparkraft.console.access import AccessSettings
+    from sparkraft.console.message_config import MessageConfig
 
 STOP_SECONDS_MAX = 2
 """Responses that take longer are cut off at a stop; streams end at once."""
@@ -64,13 +67,15 @@ def server_config(application: ASGIApp) -> uvicorn.Config:
     )
 
 
-async def serve_console(
+async def serve_console(  # noqa: PLR0913 (called in one place)
     cluster: Cluster,
     listening: socket.socket,
     *,
     bootstrap: str,
     access: AccessSettings,
+    messages: MessageConfig,
     hosts: tuple[str, ...] = (),
+    pipelines_folder: Path | None = None,
 ) -> None:
     """Serve on `listening` until a signal stops the process.
 
@@ -79,7 +84,9 @@ async def serve_console(
         listening: of `listen.bind`; closed at the end.
         bootstrap: servers as the shown commands name them.
         access: visitors and their roles.
+        messages: how records are decoded, and what of them is hidden.
         hosts: more `HOST:PORT` than loopback names that browsers reach the console by.
+        pipelines_folder: has checkpoints of pipelines, whose batches are shown.
     """
     hub = EventHub()
     watch = ClusterWatch(cluster, hub, bootstrap=bootstrap)
@@ -91,8 +98,9 @@ async def serve_console(
     past = PastViews(Timeline(cluster), bootstrap=bootstrap)
     resetter = GroupResetter(cluster, bootstrap=bootstrap)
     changer = ClusterChanger(cluster, bootstrap=bootstrap)
-    more = MoreViews(cluster, bootstrap=bootstrap)
-    reader = MessageReader(cluster)
+    text = RecordText(messages)
+    more = MoreViews(cluster, text, bootstrap=bootstrap, pipelines_folder=pipelines_folder)
+    reader = MessageReader(cluster, text)
     console = Console(
         watch, views, reader, hub, sign_in, sender,
         past=past, resetter=resetter, changer=changer, more=more,

@@ -6,6 +6,9 @@ saved one, so a step never replays more than a chapter; the last state is kept, 
 replays only what follows (`Walk`). Changes are numbered from 0; records that change nothing have no
 number, so that an idle cluster takes no room. The next page is fetched while one is indexed.
 
+The offsets and times of all changes are kept packed (`packed_numbers`), also those of dropped
+chapters. The states of partitions share their tuples (`PastState.shared`).
+
 Everything is valid for one cluster id and one log. If a node answers that its log diverges from the
 last epoch that was read here, or belongs to another cluster, the log is indexed again.
 
@@ -16,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +28,8 @@ from sparkraft.client.errors import sentence_of
 from sparkraft.client.past.changes import Change, change_of, leader_change
 from sparkraft.client.past.log import PastReader, apply_to, records_of
 from sparkraft.client.past.state import LEADER_UNCHANGED, PastState
+from sparkraft.console.packed_numbers import PackedNumbers
+from sparkraft.console.unserved import RefusalTimer
 from sparkraft.protocol.messages.metadata_records import NoOpRecord, PartitionChangeRecord
 from sparkraft.records.batch import iter_batches
 
@@ -106,8 +110,8 @@ class ChangeIndex:
     """Offset and time of each change, and how many there are in each part of the log."""
 
     def __init__(self) -> None:
-        self.offsets = array("q")
-        self.times = array("q")
+        self.offsets = PackedNumbers()
+        self.times = PackedNumbers()
         self.bucket_size = 1
         self.buckets: list[int] = []
         """Per `bucket_size` changes: how many are elections of a controller or of a leader."""
@@ -129,11 +133,11 @@ class ChangeIndex:
 
     def last_at_or_before(self, offset: int) -> int:
         """The number of the last change up to an offset; -1 if there is none."""
-        return bisect_right(self.offsets, offset) - 1
+        return self.offsets.last_up_to(offset)
 
     def last_at_time(self, at_ms: int) -> int:
         """The number of the last change up to a time; -1 if there is none."""
-        return bisect_right(self.times, at_ms) - 1
+        return self.times.last_up_to(at_ms)
 
 
 class Walk:
@@ -202,6 +206,7 @@ class Timeline:
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._indexed_at = float("-inf")
+        self._refusals = RefusalTimer()
         self.problem = ""
         """Why the log cannot be read; empty if it can."""
         self._clear("", 0, PastState())
@@ -239,7 +244,8 @@ class Timeline:
         """Bring the timeline up to date in the background, unless that is under way."""
         now = asyncio.get_running_loop().time()
         is_running = self._task is not None and not self._task.done()
-        if not is_running and now - self._indexed_at >= FOLLOW_SECONDS:
+        is_due = now - self._indexed_at >= FOLLOW_SECONDS and self._refusals.is_due(now)
+        if not is_running and is_due:
             self._indexed_at = now
             self._task = asyncio.create_task(self._index())
 
@@ -257,13 +263,16 @@ class Timeline:
             await self.up_to_date()
 
     async def _index(self) -> None:
+        loop, is_refused = asyncio.get_running_loop(), False
         try:
             while not await self._index_pages():
                 await self._start()
             self.problem = ""
         except KafkaError as error:
             self.problem = sentence_of(error)
-        self._indexed_at = asyncio.get_running_loop().time()
+            is_refused = error.code is ErrorCode.UNSUPPORTED_VERSION
+        self._indexed_at = loop.time()
+        self._refusals.count(self._indexed_at, is_refused=is_refused)
 
     async def _index_pages(self) -> bool:
         """Index all that is committed; return False if the log must be read from its start.
@@ -311,6 +320,15 @@ class Timeline:
         """Run synchronous work in a thread, alone."""
         async with self._lock:
             return await asyncio.to_thread(work)
+
+    async def as_of(self, offset: int, make: Callable[[PastState], T]) -> T:
+        """Return the result of `make` for the cluster as of an offset, in a thread.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE if the offset is not in the timeline.
+        """
+        await self.reach(offset)
+        return await self.run(lambda: make(self.state_at(offset)))
 
     # ---- indexing
 

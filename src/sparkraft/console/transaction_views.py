@@ -39,6 +39,10 @@ class TransactionViews:
     def _command(self, words: str) -> str:
         return f"sparkraft transactions --bootstrap-server {self._bootstrap} {words}"
 
+    def forget(self) -> None:
+        """Show what is changed now at once."""
+        self._recent.forget()
+
     async def transactions(self) -> Json:
         """All transactional ids; the open ones first, with their partitions."""
         return await self._recent.get("transactions", self._transactions)

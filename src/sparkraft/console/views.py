@@ -19,24 +19,34 @@ from sparkraft.client.explain.broker import broker_document, broker_lines
 from sparkraft.client.explain.group import group_decisions, group_lines
 from sparkraft.client.explain.partition import partition_document, partition_lines
 from sparkraft.client.explain.topic import topic_document, topic_lines
-from sparkraft.client.group_lag import group_lags, lag_json
+from sparkraft.client.group_lag import committed_lags, group_lags, lag_json
 from sparkraft.client.groups import Groups
 from sparkraft.client.history import fetch_history
+from sparkraft.client.quorum_admin import NO_JOURNAL
 from sparkraft.client.values import EARLIEST, LATEST, ConfigSource, ResourceType
 from sparkraft.console.lag_history import LagHistory
 from sparkraft.console.recent import RecentAnswers
 from sparkraft.console.record_times import PARTITIONS_MAX, record_times
+from sparkraft.console.unserved import UnservedRequest
 from sparkraft.protocol.messages.k10002_describe_history import (
     DescribeHistoryRequest,
     HistoryTopic,
 )
 
 if TYPE_CHECKING:
-    from sparkraft.client.cluster import Cluster, TopicInfo
+    from collections.abc import Mapping, Sequence
+
+    from sparkraft.client.cluster import Cluster, Node, TopicInfo
     from sparkraft.client.groups import GroupInfo, ListedGroup
     from sparkraft.client.history import HistoryReport
 
 Json = dict[str, Any]
+
+History = tuple["HistoryReport | None", str]
+"""A history, or None and the reason why no node has one."""
+
+Decisions = tuple[list[Json], dict[int, str]]
+"""Decisions about a group, and the brokers without a response, with the reasons."""
 
 CHANGES_SHOWN = 50
 """Elections and ISR changes of a partition or broker."""
@@ -46,6 +56,12 @@ PARTITION_CHANGES_SHOWN = 3
 
 PARTITIONS_WITH_HISTORY_MAX = 500
 """Of a topic whose screen shows changes; each partition's own screen always does."""
+
+GROUPS_WITH_LAG_MAX = 50
+"""In the list of groups: each is a request to its coordinator."""
+
+PARTITIONS_WITH_LAG_MAX = 1_000
+"""Of all groups in the list; half of those whose lag is remembered."""
 
 MEMBERS_MAX = 1_000
 
@@ -59,6 +75,8 @@ class ClusterViews:
         self._bootstrap = bootstrap
         self._recent = RecentAnswers()
         self._lags = LagHistory()
+        self._histories = UnservedRequest[History](lambda found: NO_JOURNAL in found[1])
+        self._journals = UnservedRequest[Decisions](self._has_no_journal)
 
     async def topics(self) -> Json:
         """All topics, a line each."""
@@ -73,17 +91,23 @@ class ClusterViews:
         key = ("partition", topic, partition, at_offset)
         return await self._recent.get(key, lambda: self._partition(topic, partition, at_offset))
 
-    async def broker(self, broker_id: int) -> Json:
+    async def broker(self, broker_id: int, *, at_offset: int = -1) -> Json:
         """A broker: its changes of state, and the leaderships it won and lost."""
-        return await self._recent.get(("broker", broker_id), lambda: self._broker(broker_id))
+        key = ("broker", broker_id, at_offset)
+        return await self._recent.get(key, lambda: self._broker(broker_id, at_offset))
 
-    async def groups(self) -> Json:
-        """All groups with their states."""
-        return await self._recent.get("groups", self._groups)
+    async def groups(self, name: str = "") -> Json:
+        """All groups with their states, and the lag of the first ones whose name has `name`."""
+        key = ("groups", name.lower())
+        return await self._recent.get(key, lambda: self._groups(name.lower()))
 
     async def group(self, group_id: str) -> Json:
         """A group: members, lag, and the decisions about it."""
         return await self._recent.get(("group", group_id), lambda: self._group(group_id))
+
+    def forget(self) -> None:
+        """Show what is changed now at once."""
+        self._recent.forget()
 
     # ---- requests
 
@@ -100,7 +124,7 @@ class ClusterViews:
         if len(info.partitions) > PARTITIONS_WITH_HISTORY_MAX:
             report, problem = None, f"it has more than {PARTITIONS_WITH_HISTORY_MAX} partitions"
         else:
-            report, problem = await self._history(HistoryTopic(name=name))
+            report, problem = await self._topic_history(HistoryTopic(name=name))
         document: Json = (
             topic_now(info)
             if report is None
@@ -112,40 +136,80 @@ class ClusterViews:
             "lines": [] if report is None else list(topic_lines(document)),
             "offsets": await self._offsets(info),
             "configs": await self._configs(name),
-            "command": self._command(f"explain topic {name}"),
+            "command": self._command(
+                f"topics --describe --topic {name}" if report is None else f"explain topic {name}"
+            ),
         }
 
     async def _partition(self, topic: str, partition: int, at_offset: int) -> Json:
         wanted = HistoryTopic(name=topic, partitions=[partition])
-        report, problem = await self._history(wanted, at_offset=at_offset)
-        at = "" if at_offset < 0 else f" --at-offset {at_offset}"
-        command = self._command(f"explain partition {topic} {partition}{at}")
+        report, problem = await self._topic_history(wanted, at_offset=at_offset)
         if report is None:
+            if at_offset >= 0:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
             info = await self._described(topic)
             if partition not in info.partitions:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist"
                 )
             now = {"topic": topic, **topic_now(info)["partitions"][partition]}
+            command = self._command(f"topics --describe --topic {topic}")
             return {**now, "historyProblem": problem, "lines": [], "command": command}
+        at = "" if at_offset < 0 else f" --at-offset {at_offset}"
+        command = self._command(f"explain partition {topic} {partition}{at}")
         document = partition_document(report, report.history.partitions[0], last=CHANGES_SHOWN)
         lines = list(partition_lines(document))
         return {**document, "historyProblem": "", "lines": lines, "command": command}
 
-    async def _broker(self, broker_id: int) -> Json:
-        request = DescribeHistoryRequest(broker_ids=[broker_id], events_max=CHANGES_SHOWN)
-        report = await fetch_history(self._cluster, request)
+    async def _broker(self, broker_id: int, at_offset: int) -> Json:
+        request = DescribeHistoryRequest(
+            broker_ids=[broker_id], events_max=CHANGES_SHOWN, at_offset=at_offset
+        )
+        report, problem = await self._history(request)
+        if report is None:
+            if at_offset >= 0:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
+            view = await self._cluster.retrying(self._cluster.refresh)
+            now = broker_now(broker_id, view.nodes.get(broker_id), view.topics)
+            command = self._command("topics --describe")
+            return {**now, "historyProblem": problem, "lines": [], "command": command}
+        at = "" if at_offset < 0 else f" --at-offset {at_offset}"
+        command = self._command(f"explain broker {broker_id}{at}")
         document = broker_document(report, report.history.brokers[0], last=CHANGES_SHOWN)
-        command = self._command(f"explain broker {broker_id}")
-        return {**document, "lines": list(broker_lines(document)), "command": command}
+        lines = list(broker_lines(document))
+        return {**document, "historyProblem": "", "lines": lines, "command": command}
 
-    async def _groups(self) -> Json:
+    async def _groups(self, name: str) -> Json:
         groups = await Groups(self._cluster).list()
-        listed = [_listed(each) for each in groups]
-        return {"groups": listed, "command": self._command("groups --list")}
+        fitting = [each.id for each in groups if name in each.id.lower() and _has_offsets(each)]
+        lags = await self._lags_of(fitting[:GROUPS_WITH_LAG_MAX])
+        return {
+            "groups": [{**_listed(each), "lag": lags.get(each.id)} for each in groups],
+            "withLagMax": GROUPS_WITH_LAG_MAX,
+            "command": self._command("groups --list"),
+            "lagCommand": self._command("consumer-groups --describe --all-groups"),
+        }
+
+    async def _lags_of(self, group_ids: Sequence[str]) -> dict[str, Json]:
+        """The lag of the groups that have committed offsets."""
+        found = await committed_lags(
+            self._cluster, group_ids, partitions_max=PARTITIONS_WITH_LAG_MAX
+        )
+        at_ms = time.time_ns() // 1_000_000
+        lags: dict[str, Json] = {}
+        for group_id, rows in found.items():
+            self._lags.add(group_id, rows, at_ms)
+            partitions = [
+                {"lag": row.lag, **self._lags.partition(group_id, row, at_ms)} for row in rows
+            ]
+            if rows:
+                lags[group_id] = self._lags.whole(partitions)
+        return lags
 
     async def _group(self, group_id: str) -> Json:
-        decisions, silent = await group_decisions(self._cluster, group_id)
+        decisions, silent = await self._journals.get(
+            lambda: group_decisions(self._cluster, group_id)
+        )
         try:
             group = await Groups(self._cluster).describe(group_id)
         except KafkaError as error:
@@ -160,8 +224,17 @@ class ClusterViews:
             "decisions": decisions,
             "silent": [{"node": node_id, "reason": why} for node_id, why in silent.items()],
             "lines": list(group_lines(decisions)),
-            "command": self._command(f"explain group {quote(group_id)}"),
+            "command": self._command(
+                f"explain group {quote(group_id)}"
+                if decisions
+                else f"consumer-groups --describe --group {quote(group_id)}"
+            ),
         }
+
+    def _has_no_journal(self, found: Decisions) -> bool:
+        """Whether all brokers are Apache Kafka's, which keep no journal."""
+        reasons = list(found[1].values())
+        return len(reasons) == len(self._cluster.view.nodes) and set(reasons) == {NO_JOURNAL}
 
     async def _lag(self, group: GroupInfo) -> Json:
         """The partitions of a group with lag in records and time, and the lag of the whole."""
@@ -180,9 +253,7 @@ class ClusterViews:
             raise found
         return found
 
-    async def _history(
-        self, topic: HistoryTopic, *, at_offset: int = -1
-    ) -> tuple[HistoryReport | None, str]:
+    async def _topic_history(self, topic: HistoryTopic, *, at_offset: int = -1) -> History:
         """The history of a topic, or the reason why no node has one."""
         request = DescribeHistoryRequest(
             topics=[topic],
@@ -190,6 +261,12 @@ class ClusterViews:
             # ISR changes and elections share one list of events.
             events_max=CHANGES_SHOWN * 2 if topic.partitions else PARTITION_CHANGES_SHOWN * 5,
         )
+        return await self._history(request)
+
+    async def _history(self, request: Any) -> History:
+        return await self._histories.get(lambda: self._history_now(request))
+
+    async def _history_now(self, request: Any) -> History:
         try:
             return await fetch_history(self._cluster, request), ""
         except KafkaError as error:
@@ -220,6 +297,11 @@ class ClusterViews:
             for each in sorted(found, key=lambda each: each.name)
             if each.source is not ConfigSource.DEFAULT_CONFIG and not each.is_sensitive
         ]
+
+
+def _has_offsets(group: ListedGroup) -> bool:
+    """Whether the group commits offsets; a share group does not."""
+    return group.kind.lower() != "share"
 
 
 def _listed(group: ListedGroup) -> Json:
@@ -266,6 +348,36 @@ def topic_now(info: TopicInfo) -> Json:
             }
             for p in sorted(info.partitions.values(), key=lambda each: each.index)
         ],
+    }
+
+
+def broker_now(broker_id: int, node: Node | None, topics: Mapping[str, TopicInfo]) -> Json:
+    """The present state of a broker in the shape of `broker_document`.
+
+    Args:
+        broker_id: its id.
+        node: its entry in Metadata, which has no fenced brokers.
+        topics: all topics by name.
+    """
+    own = [
+        (f"{name}-{index}", partition)
+        for name, topic in sorted(topics.items())
+        for index, partition in sorted(topic.partitions.items())
+        if broker_id in partition.replicas
+    ]
+    behind = [name for name, partition in own if broker_id not in partition.isr]
+    return {
+        "broker": broker_id,
+        "state": "serving" if node is not None else "fenced or not registered",
+        "brokerEpoch": None,
+        "rack": None if node is None else node.rack,
+        "leads": sum(partition.leader == broker_id for _, partition in own),
+        "preferredLeaderOf": sum(partition.replicas[0] == broker_id for _, partition in own),
+        "replicas": len(own),
+        "inSync": len(own) - len(behind),
+        "outOfSync": behind,
+        "changes": [],
+        "elections": [],
     }
 
 

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import DecodeError, KafkaError
 from sparkraft.client.errors import sentence_of
 from sparkraft.client.explain.cluster import cluster_document, cluster_facts
+from sparkraft.client.explain.controller_epochs import epoch_lines
 from sparkraft.client.explain.quorum import epochs_of, quorum_document
-from sparkraft.console.elections import ElectionJournals
+from sparkraft.client.explain.zookeeper_controller import document_of
+from sparkraft.client.quorum_admin import has_quorum
+from sparkraft.console.elections import ControllerJournals, ElectionJournals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,7 +35,10 @@ COST_SHARE = 20
 PAUSE_SECONDS_MAX = 15.0
 
 EPOCHS_STREAMED_MAX = 30
-"""The newest epochs, sent to pages on each change; /api/quorum has all."""
+"""The newest epochs, sent to pages on each change; /api/quorum and /api/controller have all."""
+
+DECISIONS_STREAMED_MAX = 50
+"""Of the controller in ZooKeeper mode."""
 
 
 class ClusterWatch:
@@ -50,7 +56,10 @@ class ClusterWatch:
         self._hub = hub
         self._bootstrap = bootstrap
         self._journals = ElectionJournals()
+        self._controllers = ControllerJournals()
+        self._race: Json | None = None
         self._seen: list[Witness] = []
+        self._has_polled = False
         self._epoch_seen = (-1, -1)
         self._reading = asyncio.Lock()
         self._cluster_changed = asyncio.Event()
@@ -58,7 +67,7 @@ class ClusterWatch:
     async def run(self) -> None:
         """Poll for as long as pages are open."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._poll("quorum", self._publish_quorum, QUORUM_SECONDS))
+            tasks.create_task(self._poll("quorum", self._publish_elections, QUORUM_SECONDS))
             tasks.create_task(self._poll("cluster", self._publish_cluster, CLUSTER_SECONDS))
 
     async def _poll(self, kind: str, publish: Callable[[], Awaitable[None]], pause: float) -> None:
@@ -93,15 +102,34 @@ class ClusterWatch:
         """All epochs: the document of `explain quorum`, the lines it prints, and its command."""
         async with self._reading:
             self._seen, silent = await self._journals.poll(self._cluster)
+            self._has_polled = True
         document = quorum_document(self._seen, silent)
         lines = {str(epoch.epoch): list(epoch.as_text()) for epoch in epochs_of(self._seen)}
-        return {**document, "lines": lines, "command": self._command("explain quorum")}
+        words = "explain quorum" if self._seen else "metadata-quorum describe --replication"
+        return {**document, "lines": lines, "command": self._command(words)}
+
+    async def controller(self) -> Json:
+        """All epochs in ZooKeeper mode: the document of `explain controller`, and its lines.
+
+        `lines` has those of each epoch, in the order of `epochs`.
+        """
+        async with self._reading:
+            journals, silent = await self._controllers.poll(self._cluster)
+            self._has_polled = True
+        document = document_of(journals, silent, controller=self._cluster.view.controller_id)
+        self._race = document
+        lines = [list(epoch_lines(epoch)) for epoch in document["epochs"]]
+        words = f"explain controller --epochs {EPOCHS_STREAMED_MAX}"
+        return {**document, "lines": lines, "command": self._command(words)}
 
     async def cluster(self) -> Json:
         """The document of `explain cluster`, and its command."""
         facts = await cluster_facts(self._cluster)
+        if not self._has_polled:  # the document names the last election
+            await (self.controller() if facts.is_zookeeper else self.quorum())
         facts = replace(facts, led_since_ms=self._led_since_ms(facts))
-        document = cluster_document(facts, epochs_of(self._seen))
+        race = self._race if facts.is_zookeeper else None
+        document = cluster_document(facts, epochs_of(self._seen), race=race)
         return {**document, "command": self._command("explain cluster")}
 
     def _led_since_ms(self, facts: ClusterFacts) -> int | None:
@@ -114,6 +142,21 @@ class ClusterWatch:
 
     def _command(self, words: str) -> str:
         return f"sparkraft {words} --bootstrap-server {self._bootstrap}"
+
+    async def _publish_elections(self) -> None:
+        if await has_quorum(self._cluster):
+            await self._publish_quorum()
+        else:
+            await self._publish_controller()
+
+    async def _publish_controller(self) -> None:
+        document = await self.controller()
+        document["omittedEpochs"] = max(0, len(document["epochs"]) - EPOCHS_STREAMED_MAX)
+        for name in ("epochs", "lines"):
+            document[name] = document[name][-EPOCHS_STREAMED_MAX:]
+        document["decisions"] = document["decisions"][-DECISIONS_STREAMED_MAX:]
+        if self._hub.publish("controller", document):
+            self._cluster_changed.set()
 
     async def _publish_quorum(self) -> None:
         document = await self.quorum()

@@ -4,7 +4,7 @@ import pytest
 
 from sparkraft.client.decoders.batches import batch_json, record_json, record_text
 from sparkraft.client.decoders.control import control_text
-from sparkraft.client.decoders.internal_topics import DECODERS, plain
+from sparkraft.client.decoders.internal_topics import DECODERS, text_decoder
 from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.protocol.messages.metadata_records import NoOpRecord
 from sparkraft.records.batch import parse_header
@@ -52,7 +52,8 @@ def test_a_batch_and_its_records_as_json_and_text():
     batch = batch_of(b"k", b"v")
     header = parse_header(batch)
     record = record_of(b"k", b"v")
+    as_text = text_decoder(lambda message: message, is_metadata=False)
     shown = batch_json("f.log", header, 12, is_valid=True)
     assert (shown["file"], shown["baseOffset"], shown["position"]) == ("f.log", 5, 12)
-    assert record_json(header, record, plain)["payload"] == "v"
-    assert record_text(header, record, plain, skip_metadata=True) == "| key: k payload: v"
+    assert record_json(header, record, as_text)["payload"] == "v"
+    assert record_text(header, record, as_text, skip_metadata=True) == "| key: k payload: v"

@@ -39,10 +39,11 @@ def _bool(value: object) -> str:
     return str(bool(value)).lower()
 
 
-def _sequence(header: BatchHeader, record: Record) -> int:
+def sequence_of(header: BatchHeader, offset: int) -> int:
+    """The sequence number of the record at `offset`; -1 if its producer is not idempotent."""
     if header.base_sequence < 0:
         return -1
-    return (header.base_sequence + record.offset - header.base_offset) % SEQUENCE_MODULUS
+    return (header.base_sequence + offset - header.base_offset) % SEQUENCE_MODULUS
 
 
 def record_text(
@@ -56,7 +57,7 @@ def record_text(
         parts.append(
             f"offset: {record.offset} {TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp} "
             f"keySize: {sizes[0]} valueSize: {sizes[1]} "
-            f"sequence: {_sequence(header, record)} headerKeys: [{names}]"
+            f"sequence: {sequence_of(header, record.offset)} headerKeys: [{names}]"
         )
         if header.is_control:
             parts.append(control_text(record))
@@ -77,8 +78,12 @@ def _text(decoded: Any) -> str:
 
 def batch_json(file: str, header: BatchHeader, position: int, *, is_valid: bool) -> dict[str, Any]:
     """A batch of `file` as a JSON object; `position` is in bytes."""
+    return {"file": file, **header_json(header), "position": position, "isValid": is_valid}
+
+
+def header_json(header: BatchHeader) -> dict[str, Any]:
+    """The header of a batch as a JSON object; `size` is that of the whole batch, in bytes."""
     return {
-        "file": file,
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
         "count": header.records_count,
@@ -89,13 +94,11 @@ def batch_json(file: str, header: BatchHeader, position: int, *, is_valid: bool)
         "partitionLeaderEpoch": header.partition_leader_epoch,
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
-        "position": position,
         "timestampType": TIMESTAMP_TYPES[header.timestamp_type],
         "maxTimestamp": header.max_timestamp,
         "size": header.size_in_bytes,
         "compression": header.codec.name.lower(),
         "crc": header.crc,
-        "isValid": is_valid,
     }
 
 
@@ -104,7 +107,7 @@ def record_json(header: BatchHeader, record: Record, decoder: Decoder | None) ->
     data: dict[str, Any] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "sequence": _sequence(header, record),
+        "sequence": sequence_of(header, record.offset),
         "headerKeys": [name for name, _ in record.headers],
     }
     if header.is_control:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.protocol import codec
-from sparkraft.protocol.framing import decode_metadata_record, decode_record_key
+from sparkraft.protocol.framing import (
+    decode_metadata_record,
+    decode_record_key,
+    encode_metadata_record,
+)
 from sparkraft.protocol.json_form import to_json
 
 if TYPE_CHECKING:
@@ -34,20 +39,47 @@ class Choice(NamedTuple):
     decode: Decoder
 
 
-def plain(record: Record) -> Decoded:
-    """Key and value as text."""
-    key, value = (
-        None if part is None else part.decode("utf-8", "replace")
-        for part in (record.key, record.value)
-    )
-    return key, value
+def text_decoder(change: Callable[[Message], Message], *, is_metadata: bool) -> Decoder:
+    """Return a decoder of keys and values as text.
+
+    A value without a key that is a record of cluster metadata is shown as the bytes of what
+    `change` returns, wherever the file is: it may be a copy. With `is_metadata`, all records are
+    metadata; those that cannot be decoded are then not shown, since they may contain secrets.
+    """
+    return partial(_text, change=change, is_metadata=is_metadata)
 
 
-def _metadata(record: Record) -> Decoded:
+def _text(record: Record, change: Callable[[Message], Message], *, is_metadata: bool) -> Decoded:
+    value = record.value
+    if is_metadata or record.key is None:
+        try:
+            message, version = decode_metadata_record(value or b"")
+        except DecodeError as error:
+            if is_metadata:
+                return None, f"Error at {record.offset}, skipping. {error}"
+        else:
+            changed = change(message)
+            if changed is not message:
+                value = encode_metadata_record(changed, version)
+    return _utf8(record.key), _utf8(value)
+
+
+def _utf8(part: bytes | None) -> str | None:
+    return None if part is None else part.decode("utf-8", "replace")
+
+
+def metadata_decoder(change: Callable[[Message], Message] | None = None) -> Decoder:
+    """Return a decoder of cluster metadata; `change` is applied to each message first."""
+    return partial(_metadata, change=change)
+
+
+def _metadata(record: Record, change: Callable[[Message], Message] | None = None) -> Decoded:
     try:
         message, version = decode_metadata_record(record.value or b"")
     except DecodeError as error:
         return None, f"Error at {record.offset}, skipping. {error}"
+    if change is not None:
+        message = change(message)
     name = _WORDS.sub("_", type(message).__name__).upper()
     return None, {"type": name, "version": version, "data": to_json(message, version)}
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.client.explain.events import (
     Json,
+    at_text,
     election_json,
     election_lines,
     head_lines,
@@ -38,9 +39,9 @@ def broker_document(report: HistoryReport, broker: Any, *, last: int) -> Json:
         "outOfSync": [f"{p.topic}-{p.partition}" for p in broker.out_of_sync],
         "changes": [
             {
-                "offset": change.offset,
+                "offset": change.offset if change.offset >= 0 else None,
                 "time": time_text(change.at_ms),
-                "brokerEpoch": change.broker_epoch,
+                "brokerEpoch": change.broker_epoch if change.broker_epoch >= 0 else None,
                 "what": change.what,
             }
             for change in broker.changes[::-1][:last]
@@ -75,7 +76,7 @@ def broker_lines(document: Json) -> Iterator[str]:
     changes = document["changes"]
     yield "its changes, newest first:" if changes else "no changes recorded"
     for change in changes:
-        yield f"  {change['time']}  offset {change['offset']}  {change['what']}"
+        yield f"  {at_text(change)}  {change['what']}"
     yield ""
     elections = document["elections"]
     yield "leaderships won and lost:" if elections else "no leaderships won or lost"

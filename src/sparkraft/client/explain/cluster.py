@@ -2,6 +2,9 @@
 
 The sentence names the most severe problem: no broker, partitions without a leader, no controller,
 partitions below min.insync.replicas, under-replicated partitions, lost voters, fenced brokers.
+
+In ZooKeeper mode the controller is the broker that Metadata names; its epoch, and the reason of its
+election, are in the journals of the brokers (`explain.zookeeper_controller`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.errors import sentence_of
 from sparkraft.client.explain.times import time_text
-from sparkraft.client.quorum_admin import QUORUM_MS_MAX
+from sparkraft.client.quorum_admin import QUORUM_MS_MAX, has_quorum
 from sparkraft.client.values import ResourceType
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ NAMES_MAX = 3
 
 MIN_ISR_TOPICS_MAX = 200
 """Topics whose min.insync.replicas is requested: those with partitions that lack replicas."""
+
+NO_CONTROLLER = "no broker is registered as the controller in ZooKeeper"
 
 VOTER_SILENT_MS = 10_000
 """A voter counts as lost if it fetched this much earlier than another replica of the log.
@@ -69,6 +74,15 @@ class ClusterFacts:
     """The moment, if it is not the present; the state of the quorum is then unknown."""
     led_since_ms: int | None = None
     """When the quorum's leader was elected or first seen, by its own clock; None if unknown."""
+    is_zookeeper: bool = False
+    """Whether the brokers are in ZooKeeper mode; `quorum` is then None."""
+    zookeeper_controller: int = -1
+    """The broker in /controller, in ZooKeeper mode; -1 without one."""
+
+    @property
+    def controller_id(self) -> int:
+        """The active controller; -1 without one."""
+        return self.zookeeper_controller if self.quorum is None else self.quorum.leader_id
 
     @property
     def leader_clock_ms(self) -> int:
@@ -82,11 +96,12 @@ async def cluster_facts(cluster: Cluster) -> ClusterFacts:
     """Request everything that `cluster_document` needs; errors become part of the result."""
     admin = Admin(cluster)
     try:
+        is_zookeeper = not await has_quorum(cluster)
         view = await cluster.refresh()
         described = await admin.describe_cluster(include_fenced=await _knows_fenced(cluster))
     except KafkaError as error:
         return ClusterFacts(unreachable=sentence_of(error))
-    quorum, problem = await _quorum(admin)
+    quorum, problem = (None, NO_CONTROLLER) if is_zookeeper else await _quorum(admin)
     topics = dict(view.topics)
     return ClusterFacts(
         cluster_id=view.cluster_id,
@@ -94,6 +109,8 @@ async def cluster_facts(cluster: Cluster) -> ClusterFacts:
         topics=topics,
         quorum=quorum,
         problem=problem,
+        is_zookeeper=is_zookeeper,
+        zookeeper_controller=described.controller_id if is_zookeeper else -1,
         min_isr=await _min_isr(admin, topics),
     )
 
@@ -151,21 +168,26 @@ class _Problems:
     under_replicated: list[Json] = field(default_factory=list)
 
 
-def cluster_document(facts: ClusterFacts, epochs: Sequence[Epoch] = ()) -> Json:
+def cluster_document(
+    facts: ClusterFacts, epochs: Sequence[Epoch] = (), *, race: Json | None = None
+) -> Json:
     """Everything about the cluster.
 
     Args:
         facts: of `cluster_facts`.
         epochs: of `explain.quorum.epochs_of`; they give the time and reason of the last election.
+        race: of `explain.zookeeper_controller`, which has them in ZooKeeper mode.
     """
     facts = replace(facts, led_since_ms=_led_since_ms(facts, epochs))
     problems = _problems(facts)
+    controller = _controller(facts.quorum, epochs) or _zookeeper_controller(facts, race)
     partitions = [p for topic in facts.topics.values() for p in topic.partitions.values()]
     return {
         "clusterId": facts.cluster_id,
+        "mode": "zookeeper" if facts.is_zookeeper else "kraft",
         "asOf": _as_of(facts.as_of),
-        "health": _health(facts, problems, epochs),
-        "controller": _controller(facts.quorum, epochs),
+        "health": _health(facts, problems, controller),
+        "controller": controller,
         "brokers": [_broker(node, facts, partitions) for node in facts.brokers],
         "voters": [] if facts.quorum is None else _replicas(facts, facts.quorum.voters),
         "observers": [] if facts.quorum is None else _replicas(facts, facts.quorum.observers),
@@ -228,7 +250,7 @@ def _broker(node: Node, facts: ClusterFacts, partitions: Sequence[PartitionInfo]
         "address": f"{node.host}:{node.port}",
         "rack": node.rack,
         "isFenced": node.is_fenced,
-        "isController": facts.quorum is not None and facts.quorum.leader_id == node.id,
+        "isController": facts.controller_id == node.id,
         "leads": sum(p.leader == node.id for p in replicas),
         "preferredLeaderOf": sum(p.replicas[0] == node.id for p in replicas),
         "replicas": len(replicas),
@@ -251,6 +273,22 @@ def _controller(quorum: QuorumInfo | None, epochs: Sequence[Epoch]) -> Json | No
         if epoch.epoch == quorum.leader_epoch and epoch.leader == quorum.leader_id:
             found |= _election(epoch, epochs)
     return found
+
+
+def _zookeeper_controller(facts: ClusterFacts, race: Json | None) -> Json | None:
+    if facts.zookeeper_controller < 0:
+        return None
+    is_known = race is not None and race["controller"] == facts.zookeeper_controller
+    known: Json = race if race is not None and is_known else {}
+    since, before = known.get("sinceMs"), known.get("before")
+    return {
+        "id": facts.zookeeper_controller,
+        "epoch": known.get("epoch"),
+        "highWatermark": None,
+        "since": None if since is None else time_text(since),
+        "grantedBy": None,
+        "reason": before and f"broker {before['broker']} resigned: {before['text']}",
+    }
 
 
 def _election(epoch: Epoch, epochs: Sequence[Epoch]) -> Json:
@@ -331,15 +369,15 @@ def _silent_voters(facts: ClusterFacts) -> list[int]:
 # ---- the sentence
 
 
-def _health(facts: ClusterFacts, problems: _Problems, epochs: Sequence[Epoch]) -> Json:
-    level, sentence = _worst(facts, problems) or ("ok", _all_well(facts, epochs))
+def _health(facts: ClusterFacts, problems: _Problems, controller: Json | None) -> Json:
+    level, sentence = _worst(facts, problems) or ("ok", _all_well(facts, controller))
     return {"level": level, "sentence": sentence}
 
 
 def _worst(facts: ClusterFacts, problems: _Problems) -> tuple[str, str] | None:
     if facts.unreachable:
         return "critical", f"No broker responds: {facts.unreachable}."
-    leaderless = facts.quorum is None and facts.as_of is None
+    leaderless = facts.quorum is None and facts.zookeeper_controller < 0 and facts.as_of is None
     if problems.offline or leaderless:
         offline = [_offline_sentence(problems.offline)] if problems.offline else []
         stuck = [_leaderless_sentence(facts)] if leaderless else []
@@ -375,7 +413,7 @@ def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
         yield f"{_numbered('Broker', fenced)} {_is(fenced)} fenced."
 
 
-def _all_well(facts: ClusterFacts, epochs: Sequence[Epoch]) -> str:
+def _all_well(facts: ClusterFacts, controller: Json | None) -> str:
     partitions = sum(len(topic.partitions) for topic in facts.topics.values())
     counts = ", ".join(
         [
@@ -384,7 +422,6 @@ def _all_well(facts: ClusterFacts, epochs: Sequence[Epoch]) -> str:
             _count(partitions, "partition"),
         ]
     )
-    controller = _controller(facts.quorum, epochs)
     if controller is None:
         return f"All was well: {counts}."
     since = "" if controller["since"] is None else f" since {_second_text(controller)}"
@@ -442,10 +479,7 @@ def cluster_lines(document: Json) -> Iterator[str]:
         yield _as_of_line(document["asOf"])
     controller = document["controller"]
     if controller is not None:
-        yield (
-            f"controller {controller['id']}, epoch {controller['epoch']}, high watermark "
-            f"{controller['highWatermark']}"
-        )
+        yield _controller_line(controller)
         if controller["reason"]:
             yield f"    elected because: {controller['reason']}"
     for voter in (*document["voters"], *document["observers"]):
@@ -459,6 +493,18 @@ def cluster_lines(document: Json) -> Iterator[str]:
         f"{document['underReplicatedCount']} under-replicated, "
         f"{document['notPreferredCount']} not led by the preferred replica"
     )
+
+
+def _controller_line(controller: Json) -> str:
+    known = [
+        f"{name} {value}"
+        for name, value in (
+            ("epoch", controller["epoch"]),
+            ("high watermark", controller["highWatermark"]),
+        )
+        if value is not None
+    ]
+    return ", ".join([f"controller {controller['id']}", *known])
 
 
 def _as_of_line(as_of: Json) -> str:

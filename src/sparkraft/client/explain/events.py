@@ -22,10 +22,20 @@ def report_json(report: HistoryReport) -> Json:
     history = report.history
     return {
         "node": history.node_id,
-        "asOf": {"offset": history.offset, **_when(history.at_ms)},
+        "asOf": {"offset": _offset(history.offset), **_when(history.at_ms)},
         "toldFromOffset": history.start_offset,
         "silent": [{"node": name, "why": why} for name, why in report.silent.items()],
     }
+
+
+def notes_json(report: HistoryReport) -> list[Json]:
+    """Deletions and reassignments of the requested topics, oldest first."""
+    return [{**_when(note.at_ms), "what": note.text} for note in report.history.notes]
+
+
+def _offset(offset: int) -> int | None:
+    """In ZooKeeper mode there are none."""
+    return offset if offset >= 0 else None
 
 
 def _when(at_ms: int) -> Json:
@@ -35,10 +45,10 @@ def _when(at_ms: int) -> Json:
 def election_json(event: Any) -> Json | None:
     """Return the change of leader in an event; None without one. A first leader is a change."""
     before = -1 if event.before is None else event.before.leader
-    if event.after is None or event.after.leader == before:
+    if event.after is None or (event.after.leader == before and not _has_failed(event)):
         return None
     found: Json = {
-        "offset": event.offset,
+        "offset": _offset(event.offset),
         **_when(event.at_ms),
         "controllerEpoch": event.controller_epoch,
         "topic": event.topic,
@@ -50,7 +60,8 @@ def election_json(event: Any) -> Json | None:
     }
     reason = event.election
     if reason is None:
-        return {**found, "kind": "made", "from": "log"}
+        kind = event.occasion if event.before is not None and event.offset < 0 else "made"
+        return {**found, "kind": kind, "from": "log" if event.offset >= 0 else "journal"}
     return {
         **found,
         "kind": reason.kind,
@@ -65,6 +76,11 @@ def election_json(event: Any) -> Json | None:
     }
 
 
+def _has_failed(event: Any) -> bool:
+    """Whether an election in ZooKeeper mode found no leader."""
+    return event.offset < 0 and event.election is not None and event.after.leader < 0
+
+
 def isr_change_json(event: Any, report: HistoryReport) -> Json | None:
     """Return the change of the ISR in an event with its cause; None without one."""
     before, after = event.before, event.after
@@ -72,7 +88,7 @@ def isr_change_json(event: Any, report: HistoryReport) -> Json | None:
         return None
     noted = report.isr_change(event)
     found: Json = {
-        "offset": event.offset,
+        "offset": _offset(event.offset),
         **_when(event.at_ms),
         "before": list(before.isr),
         "after": list(after.isr),
@@ -117,22 +133,36 @@ def ids(replicas: Iterable[int]) -> str:
 def head_lines(document: Json) -> Iterator[str]:
     when = document["asOf"]
     at = "" if when["time"] is None else f", {when['time']}"
-    yield f"as of offset {when['offset']}{at}, reported by node {document['node']}"
+    if when["offset"] is None:
+        yield f"as of {when['time']}, reported by broker {document['node']} in ZooKeeper mode"
+    else:
+        yield f"as of offset {when['offset']}{at}, reported by node {document['node']}"
     if document["toldFromOffset"] > 0:
         yield f"events before offset {document['toldFromOffset']} are not available"
     for one in document["silent"]:
         yield f"{one['node']}: not available, {one['why']}"
 
 
-def _at(entry: Json) -> str:
-    return f"{entry['time'] or ''}  offset {entry['offset']}"
+def at_text(entry: Json) -> str:
+    """The time and offset of a change; in ZooKeeper mode the time."""
+    offset = "" if entry["offset"] is None else f"  offset {entry['offset']}"
+    return f"{entry['time'] or ''}{offset}"
+
+
+def note_lines(notes: list[Json]) -> Iterator[str]:
+    """Lines for `notes_json`, if there are any."""
+    if notes:
+        yield ""
+        yield "deletions and reassignments, newest first:"
+    for note in notes:
+        yield f"  {note['time']}  {note['what']}"
 
 
 def election_lines(entry: Json, *, name: bool = False) -> Iterator[str]:
     """An election, the reasons below it."""
     what = f"{entry['topic']}-{entry['partition']}: " if name else ""
     who = _arrow(entry["previous"], entry["leader"])
-    yield f"  {_at(entry)}  {what}leader {who}, epoch {entry['leaderEpoch']}: {entry['kind']}"
+    yield f"  {at_text(entry)}  {what}leader {who}, epoch {entry['leaderEpoch']}: {entry['kind']}"
     yield f"      {entry['cause']}"
     if "candidates" not in entry:
         return
@@ -162,7 +192,7 @@ def _arrow(previous: int | None, leader: int | None) -> str:
 
 def isr_lines(entry: Json) -> Iterator[str]:
     """An ISR change, its cause below it."""
-    yield f"  {_at(entry)}  in sync {ids(entry['before'])} → {ids(entry['after'])}"
+    yield f"  {at_text(entry)}  in sync {ids(entry['before'])} → {ids(entry['after'])}"
     if not entry["recorded"]:
         yield f"      {entry['cause']}; cause not recorded"
         return

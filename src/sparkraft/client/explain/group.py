@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.cluster import check
 from sparkraft.client.explain.times import clock_text, duration_text, time_text
+from sparkraft.client.quorum_admin import NO_JOURNAL
 from sparkraft.protocol.messages.k10004_describe_group_decisions import (
     DescribeGroupDecisionsRequest,
 )
@@ -53,7 +54,7 @@ async def _of_broker(cluster: Cluster, node_id: int, group_id: str) -> list[dict
                 break
     except KafkaError as error:
         if error.code is ErrorCode.NETWORK_EXCEPTION:
-            return "it closed the connection: only sparkraft's brokers keep such a journal"
+            return NO_JOURNAL
         return error.detail or error.code.name
     return found
 
@@ -117,7 +118,8 @@ _SENTENCES = {
 
 def _sentence(one: dict[str, Any]) -> str:
     took = f" in {duration_text(one['tookMs'])}" if one["tookMs"] >= 0 else ""
-    return _SENTENCES.get(one["kind"], "{kind}: {reason}").format(**one, took=took)
+    known = {**one, "chosen": one["chosen"] or "none", "took": took}
+    return _SENTENCES.get(one["kind"], "{kind}: {reason}").format(**known)
 
 
 def _move_lines(one: dict[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.client.explain.events import (
     Json,
+    at_text,
     elected,
     election_json,
     election_lines,
@@ -13,6 +14,8 @@ from sparkraft.client.explain.events import (
     ids,
     isr_change_json,
     isr_lines,
+    note_lines,
+    notes_json,
     report_json,
 )
 
@@ -38,6 +41,8 @@ def partition_document(report: HistoryReport, partition: Any, *, last: int) -> J
         found |= _state_json(partition, elections)
     found["elections"] = elections[::-1][:last]
     found["isrChanges"] = changes[::-1][:last]
+    if report.history.in_zookeeper_mode:
+        found["notes"] = notes_json(report)[::-1][:last]
     return found
 
 
@@ -76,6 +81,7 @@ def partition_lines(document: Json) -> Iterator[str]:
     yield "ISR changes, newest first:" if changes else "no ISR changes recorded"
     for entry in changes:
         yield from isr_lines(entry)
+    yield from note_lines(document.get("notes", []))
 
 
 def state_lines(document: Json) -> Iterator[str]:
@@ -87,6 +93,8 @@ def state_lines(document: Json) -> Iterator[str]:
     how = (
         "since before the available history"
         if since is None
+        else f"since {at_text(since).strip()} ({elected(since)})"
+        if since["offset"] is None
         else f"since {since['time'] or 'offset'} (offset {since['offset']}; {elected(since)})"
     )
     leader = "nobody leads" if document["leader"] is None else f"leader {document['leader']}"

@@ -9,6 +9,8 @@ from sparkraft.client.explain.events import (
     elected,
     head_lines,
     ids,
+    note_lines,
+    notes_json,
     report_json,
 )
 from sparkraft.client.explain.partition import partition_document
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from sparkraft.client.history import HistoryReport
 
-_OWN = ("node", "asOf", "toldFromOffset", "silent", "topic", "topicId")
+_OWN = ("node", "asOf", "toldFromOffset", "silent", "topic", "topicId", "notes")
 """Fields of a partition's document that the topic's document already has."""
 
 
@@ -26,7 +28,7 @@ def topic_document(report: HistoryReport, topic: str, *, last: int) -> Json:
     """Everything about the report's partitions of a topic."""
     reported = [p for p in report.history.partitions if p.topic == topic]
     partitions = [partition_document(report, p, last=last) for p in reported]
-    return {
+    found: Json = {
         "topic": topic,
         "topicId": partitions[0]["topicId"] if partitions else None,
         **report_json(report),
@@ -34,6 +36,9 @@ def topic_document(report: HistoryReport, topic: str, *, last: int) -> Json:
         # Their brokers set them aside as strays when they return.
         "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),
     }
+    if report.history.in_zookeeper_mode:
+        found["notes"] = notes_json(report)[::-1][:last]
+    return found
 
 
 def topic_lines(document: Json) -> Iterator[str]:
@@ -48,9 +53,12 @@ def topic_lines(document: Json) -> Iterator[str]:
     if away:
         yield ""
         yield (
-            f"if it were deleted now, copies on {ids(away)} would stay there until those brokers "
-            "return"
+            f"if it were deleted now, the deletion would wait for brokers {ids(away)}"
+            if document["asOf"]["offset"] is None
+            else f"if it were deleted now, copies on {ids(away)} would stay there until those "
+            "brokers return"
         )
+    yield from note_lines(document.get("notes", []))
 
 
 def _line(partition: Json) -> str:

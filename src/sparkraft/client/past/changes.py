@@ -236,6 +236,11 @@ def _feature(state: PastState, record: Any) -> Change:
     return Change("feature", record.name, text)
 
 
+def number_text(value: float) -> str:
+    """The value of a quota with all its digits."""
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
 def acl_text(acl: Any) -> str:
     """An access control entry in words."""
     permission = _name(AclPermissionType, acl.permission).lower()
@@ -305,8 +310,8 @@ def entity_text(entity: tuple[tuple[str, str | None], ...]) -> str:
 def _quota(state: PastState, record: Any) -> Change:
     entity = entity_of(record)
     before = state.quotas.get(entity, {}).get(record.key)
-    was = "" if before is None else f" (was {before:g})"
-    done = "was removed" if record.remove else f"was set to {record.value:g}"
+    was = "" if before is None else f" (was {number_text(before)})"
+    done = "was removed" if record.remove else f"was set to {number_text(record.value)}"
     name = entity_text(entity)
     return Change("quota", name, f"quota {record.key} of {name} {done}{was}")
 

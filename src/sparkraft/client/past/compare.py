@@ -9,6 +9,7 @@ from sparkraft.client.past.changes import (
     Change,
     acl_text,
     entity_text,
+    number_text,
     partition_differences,
     resource_text,
 )
@@ -156,7 +157,7 @@ def _security(before: PastState, after: PastState) -> Iterator[Change]:
             if was != now:
                 text = (
                     f"quota {name} of {entity_text(entity)} changed from "
-                    f"{'unset' if was is None else f'{was:g}'} to "
-                    f"{'unset' if now is None else f'{now:g}'}"
+                    f"{'unset' if was is None else number_text(was)} to "
+                    f"{'unset' if now is None else number_text(now)}"
                 )
                 yield Change("quota", entity_text(entity), text)

@@ -6,12 +6,13 @@ Only sparkraft's nodes serve these requests; Apache Kafka's close the connection
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.cluster import check
 from sparkraft.client.past.changes import leader_of
 from sparkraft.client.past.state import PastState
+from sparkraft.client.quorum_admin import describes_quorum
 from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.protocol.messages.k10005_describe_image import DescribeImageRequest
 from sparkraft.protocol.messages.k10006_describe_metadata_log import DescribeMetadataLogRequest
@@ -30,6 +31,7 @@ REQUEST_MS_MAX = 120_000
 
 PAGE_BYTES = 1 << 20
 
+NO_METADATA_LOG = "a cluster in ZooKeeper mode has no metadata log"
 NOT_SERVED = "the node closed the connection: only sparkraft's nodes serve earlier metadata"
 
 
@@ -68,9 +70,8 @@ class LogPage:
         return iter_batches(self.records, partial_tail=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRecord:
-    """A record of the log, and the state it changes.
+class LogRecord(NamedTuple):
+    """A record of the log, and the state it changes; a million are made in a row.
 
     Attributes:
         offset: of the record.
@@ -171,6 +172,8 @@ class PastReader:
     async def _send(self, request: Any) -> Any:
         if self._connection is None or self._connection.is_closed:
             self._connection = await self._cluster.any_connection()
+        if not describes_quorum(self._connection):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, NO_METADATA_LOG)
         try:
             answer = await self._connection.send(request, timeout_ms=REQUEST_MS_MAX)
         except KafkaError as error:
@@ -201,7 +204,7 @@ def records_of(header: BatchHeader, view: memoryview, wanted: range) -> Iterator
             continue
         if not header.is_control:
             record = decode_metadata_record(each.value or b"")[0]
-            yield LogRecord(offset=each.offset, epoch=epoch, at_ms=at_ms, record=record)
+            yield LogRecord(each.offset, epoch, at_ms, record)
             continue
         leader_id = leader_of(each.key, each.value)
         if leader_id is not None:

@@ -17,10 +17,15 @@ from sparkraft.protocol.messages import metadata_records as records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    ToTuple = Callable[[Iterable[Any]], tuple[Any, ...]]
+
 LEADER_UNCHANGED = -2
 """PartitionChangeRecord.leader: the leader and its epoch are unchanged."""
 
 RECOVERY_UNCHANGED = -1
+
+SHARED_TUPLES_MAX = 20_000
+"""Of replicas and directories; more are not shared with those before."""
 
 KRAFT_VERSION = "kraft.version"
 
@@ -128,6 +133,8 @@ class PastState:
         self.next_producer_id = -1
         self._transaction: list[Any] | None = None
         """Records of an open transaction."""
+        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        """Replicas and directories of partitions: a third of the memory, since few differ."""
 
     # ---- reading
 
@@ -150,6 +157,13 @@ class PastState:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     # ---- replaying
+
+    def shared(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """A tuple of the values, which all partitions with equal ones share."""
+        if len(self._tuples) >= SHARED_TUPLES_MAX:
+            self._tuples.clear()
+        made = tuple(values)
+        return self._tuples.setdefault(made, made)
 
     def move_to(self, offset: int, epoch: int, at_ms: int) -> None:
         """Advance past records that change nothing."""
@@ -232,31 +246,31 @@ def _ids(given: Iterable[Any] | None) -> tuple[bytes, ...]:
     return tuple(map(bytes, given or ()))
 
 
-def _changed(old: tuple[int, ...], new: Sequence[int] | None) -> tuple[int, ...]:
-    return old if new is None else tuple(new)
+def _changed(old: tuple[int, ...], new: Sequence[int] | None, to_tuple: ToTuple) -> tuple[int, ...]:
+    return old if new is None else to_tuple(new)
 
 
-def merged(partition: PastPartition, change: Any) -> PastPartition:
+def merged(partition: PastPartition, change: Any, to_tuple: ToTuple = tuple) -> PastPartition:
     """Apply a PartitionChangeRecord; its null fields leave the partition unchanged."""
-    replicas = partition.replicas if change.replicas is None else tuple(change.replicas)
+    replicas = _changed(partition.replicas, change.replicas, to_tuple)
     directories = partition.directories
     if change.directories is not None or len(directories) != len(replicas):
-        directories = _ids(change.directories) or (bytes(16),) * len(replicas)
+        directories = to_tuple(_ids(change.directories) or (bytes(16),) * len(replicas))
     leader, leader_epoch = partition.leader, partition.leader_epoch
     if change.leader != LEADER_UNCHANGED:
         leader, leader_epoch = change.leader, leader_epoch + 1
     recovery = change.leader_recovery_state
     return PastPartition(
         replicas,
-        _changed(partition.isr, change.isr),
-        _changed(partition.elr, change.eligible_leader_replicas),
-        _changed(partition.last_known_elr, change.last_known_elr),
+        _changed(partition.isr, change.isr, to_tuple),
+        _changed(partition.elr, change.eligible_leader_replicas, to_tuple),
+        _changed(partition.last_known_elr, change.last_known_elr, to_tuple),
         leader,
         leader_epoch,
         partition.partition_epoch + 1,
         directories,
-        _changed(partition.adding, change.adding_replicas),
-        _changed(partition.removing, change.removing_replicas),
+        _changed(partition.adding, change.adding_replicas, to_tuple),
+        _changed(partition.removing, change.removing_replicas, to_tuple),
         partition.recovery if recovery == RECOVERY_UNCHANGED else recovery,
     )
 
@@ -267,25 +281,25 @@ def _apply_partition_change(state: PastState, record: Any) -> None:
         return
     partition = topic.partitions.get(record.partition_id)
     if partition is not None:
-        topic.partitions[record.partition_id] = merged(partition, record)
+        topic.partitions[record.partition_id] = merged(partition, record, state.shared)
 
 
 def _apply_partition(state: PastState, record: Any) -> None:
     topic = state.topics.get(record.topic_id)
     if topic is None:
         return
-    replicas = tuple(record.replicas)
+    replicas = state.shared(record.replicas)
     topic.partitions[record.partition_id] = PastPartition(
         replicas,
-        tuple(record.isr),
-        tuple(record.eligible_leader_replicas or ()),
-        tuple(record.last_known_elr or ()),
+        state.shared(record.isr),
+        state.shared(record.eligible_leader_replicas or ()),
+        state.shared(record.last_known_elr or ()),
         record.leader,
         record.leader_epoch,
         record.partition_epoch,
-        _ids(record.directories) or (bytes(16),) * len(replicas),
-        tuple(record.adding_replicas),
-        tuple(record.removing_replicas),
+        state.shared(_ids(record.directories) or (bytes(16),) * len(replicas)),
+        state.shared(record.adding_replicas),
+        state.shared(record.removing_replicas),
         record.leader_recovery_state,
     )
 

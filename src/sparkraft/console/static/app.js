@@ -7,6 +7,7 @@ import { MomentBar } from "./moment.js";
 import { arrive, signIn, visitor } from "./visitor.js";
 import * as overview from "./overview.js";
 import * as quorum from "./quorum.js";
+import * as controller from "./controller.js";
 import * as transactions from "./transactions.js";
 import * as topics from "./topics.js";
 import * as topic from "./topic.js";
@@ -23,11 +24,14 @@ import * as security from "./security.js";
 import * as changes from "./changes.js";
 
 // A screen has `kinds` of events it is drawn from and `draw(context)`; optionally `source(params,
-// query)`, the address of a document of its own, `title(params)`, and `onClick`, `onFocus`, `onKey`,
-// `onInput`, which return whether to draw again. A colon marks a parameter of a path.
+// query)`, the address of a document of its own, `title(params)`, `hasClock` if it shows how long ago
+// something was, and `onClick`, `onFocus`, `onKey`, `onInput`, which return whether to draw again. A
+// colon marks a parameter of a path. A screen with a `mode` is in the navigation of clusters in that
+// mode only.
 const SCREENS = [
   { path: "/", label: "Overview", screen: overview },
-  { path: "/quorum", label: "Quorum", screen: quorum },
+  { path: "/quorum", label: "Quorum", screen: quorum, mode: "kraft" },
+  { path: "/controller", label: "Controller", screen: controller, mode: "zookeeper" },
   { path: "/topics", label: "Topics", screen: topics },
   { path: "/topics/:topic", under: "/topics", screen: topic },
   { path: "/topics/:topic/messages", under: "/topics", screen: messages },
@@ -81,16 +85,24 @@ function route() {
   const isSame = current?.address === location.pathname + location.search;
   current = {
     entry: found, screen: found.screen, params, query, address: location.pathname + location.search,
-    documents: live.newest, data: isSame ? current.data : null, problem: null, fetchedAt: 0, redraw: draw, go,
+    documents: live.newest, data: isSame ? current.data : null, etag: isSame ? current.etag : null, problem: null, fetchedAt: 0, redraw: draw, go,
   };
   document.title = `${found.screen.title?.(params, query) ?? found.label} · sparkraft console`;
-  const under = found.under ?? found.path;
-  document.getElementById("screens").replaceChildren(
-    ...SCREENS.filter(({ label }) => label && visitor.role !== null).map(({ path, label }) =>
-      el("a", { href: path, "data-link": true, "aria-current": path === under && "page" }, label)));
+  drawNavigation();
   bar?.follow(query.has("as-of") ? Number(query.get("as-of")) : null);
   refresh();
   draw();
+}
+
+function drawNavigation() {
+  const { entry } = current;
+  const mode = live.newest.get("cluster")?.mode ?? entry.mode ?? "kraft";
+  const links = SCREENS.filter((one) => one.label && visitor.role !== null && (one.mode ?? mode) === mode).map(({ path, label }) =>
+    el("a", { href: path, "data-link": true, "data-key": path, "aria-current": path === (entry.under ?? entry.path) && "page" }, label));
+  const old = document.getElementById("screens");
+  const fresh = old.cloneNode(false);
+  fresh.append(...links);
+  morph(old, fresh);
 }
 
 // Show the screen as of an offset of the metadata log; null for now.
@@ -107,16 +119,22 @@ function moveTo(at) {
   if (before.entry === current.entry) current.data = before.data;
 }
 
-// Request the document of the screen; a late response of another screen is dropped.
+// Request the document of the screen; a late response of another screen is dropped. A document that is
+// still the same is neither sent nor drawn again.
 async function refresh() {
   const shown = current;
   const address = shown.screen.source?.(shown.params, shown.query);
   if (!address || shown.isFetching || change.isApplying() || Date.now() - shown.fetchedAt < REFRESH_MS - SPARE_MS) return;
   shown.isFetching = true;
   const began = Date.now();
+  let isNews = true;
   try {
-    const response = await fetch(address);
-    if (response.ok) {
+    const response = await fetch(address, { headers: shown.etag ? { "If-None-Match": shown.etag } : {} });
+    if (response.status === 304) {
+      isNews = shown.problem !== null || Boolean(shown.screen.hasClock);
+      shown.problem = null;
+    } else if (response.ok) {
+      shown.etag = response.headers.get("ETag");
       shown.data = await response.json();
       shown.problem = null;
     } else if (response.status === 401) {
@@ -130,7 +148,7 @@ async function refresh() {
   // What takes long is requested less often.
   shown.isFetching = false;
   shown.fetchedAt = Date.now() + Math.min(REFRESH_MAX_MS, COST_SHARE * (Date.now() - began));
-  if (shown === current) draw();
+  if (isNews && shown === current) draw();
 }
 
 function draw() {
@@ -139,7 +157,7 @@ function draw() {
     drawing = 0;
     const fresh = el("main", { id: "screen", tabindex: "-1", "data-screen": current.entry.path },
       current.problem && el("p", { class: "problem", role: "alert" }, current.problem),
-      current.query.has("as-of") && !current.screen.hasPast && el("p", { class: "note" }, "This screen shows the present: the metadata log has no history of it."),
+      current.query.has("as-of") && !current.screen.hasPast && el("p", { class: "note" }, "This screen shows the present: not all of it is in the metadata log."),
       current.screen.draw(current));
     morph(root, fresh);
     current.screen.onDrawn?.(root, current);
@@ -147,6 +165,7 @@ function draw() {
 }
 
 live.listener = (kind) => {
+  if (kind === "cluster") drawNavigation();
   if (current.screen.kinds.includes(kind)) draw();
 };
 
@@ -160,6 +179,18 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
+// Without TLS a page of another machine has no clipboard: then its reader copies the selected command.
+async function copyCommand(button) {
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    status.textContent = "copied";
+  } catch {
+    getSelection().selectAllChildren(button.previousElementSibling);
+    status.textContent = "selected";
+  }
+  setTimeout(() => (status.textContent = status.dataset.state), 1500);
+}
+
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-link]");
   if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
@@ -169,10 +200,7 @@ document.addEventListener("click", (event) => {
   }
   const copy = event.target.closest("[data-copy]");
   if (copy) {
-    navigator.clipboard?.writeText(copy.dataset.copy).then(() => {
-      status.textContent = "copied";
-      setTimeout(() => (status.textContent = status.dataset.state), 1500);
-    });
+    copyCommand(copy);
     return;
   }
   if (current.screen.onClick?.(event, current)) draw();

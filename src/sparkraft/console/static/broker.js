@@ -1,11 +1,12 @@
 // One broker: its state, what it leads and where it lags, its changes and elections.
 
 import { commandLine, el, table } from "./dom.js";
-import { configsLink, partitionLink, printed } from "./links.js";
+import { atOf, configsLink, partitionLink, printed } from "./links.js";
 
 export const kinds = ["problem"];
 export const title = ({ broker }) => `Broker ${broker}`;
-export const source = ({ broker }) => `/api/broker?broker=${encodeURIComponent(broker)}`;
+export const hasPast = true;
+export const source = ({ broker }, query) => `/api/broker?broker=${encodeURIComponent(broker)}${atOf(query)}`;
 
 const OUT_SHOWN = 50;
 
@@ -19,6 +20,13 @@ export function draw({ data, params, problem }) {
     data.outOfSync.length > 0 && el("section", {}, el("h2", {}, "Out of sync"),
       el("p", {}, data.outOfSync.slice(0, OUT_SHOWN).flatMap((name, at) => [at ? ", " : "", byName(name)])),
       data.outOfSync.length > OUT_SHOWN && el("p", { class: "muted" }, `and ${data.outOfSync.length - OUT_SHOWN} more`)),
+    data.historyProblem ? el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`) : history(data),
+    commandLine(data.command),
+  ];
+}
+
+function history(data) {
+  return [
     el("section", {}, el("h2", {}, "Changes of its state, newest first"),
       table("Changes of its state", ["Time (UTC)", "Offset", "Broker epoch", "Change"], data.changes.map((one) =>
         el("tr", { "data-key": `change-${one.offset}` }, el("td", {}, one.time?.slice(0, 23).replace("T", " ") ?? "—"), el("td", { class: "number" }, one.offset),
@@ -31,7 +39,6 @@ export function draw({ data, params, problem }) {
             el("td", {}, one.kind), el("td", { class: "wrap" }, one.cause))))
         : el("p", { class: "muted" }, "None.")),
     el("details", {}, el("summary", {}, "As text"), printed(data.lines)),
-    commandLine(data.command),
   ];
 }
 

@@ -14,6 +14,7 @@ export function source(_, query) {
 
 export function draw({ data, query }) {
   if (!data) return [el("h1", {}, "Changes"), el("p", { class: "muted" }, "Loading …")];
+  if (data.problem) return [el("h1", {}, "Changes"), el("p", { class: "note" }, `The changes are not available: ${data.problem}`)];
   return [
     el("h1", {}, "Changes"),
     el("p", { class: "lead" }, `Up to ${place(data)}`),

@@ -2,13 +2,15 @@
 
 import { changeForm, field } from "./change.js";
 import { commandLine, count, el, table } from "./dom.js";
-import { brokerLink, groupLink, topicLink } from "./links.js";
+import { atOf, brokerLink, groupLink, topicLink } from "./links.js";
+import { may } from "./visitor.js";
 
 export const kinds = ["problem"];
 const of = (query) => ({ resource: query.get("resource") ?? "broker", name: query.get("name") ?? "" });
 const named = ({ resource, name }) => (name ? `${resource} ${name}` : "all brokers");
 export const title = (_, query) => `Configs of ${named(of(query))}`;
-export const source = (_, query) => `/api/configs?${new URLSearchParams(of(query))}`;
+export const hasPast = true;
+export const source = (_, query) => `/api/configs?${new URLSearchParams(of(query))}${atOf(query)}`;
 
 const LINKS = { topic: topicLink, broker: brokerLink, group: groupLink };
 let edited = null;
@@ -24,29 +26,33 @@ export function draw({ data, query, problem }) {
   const wanted = (query.get("find") ?? "").toLowerCase();
   const isAll = query.get("all") === "1" || wanted !== "";
   const shown = data.configs.filter((one) => (isAll || !one.isDefault) && one.name.toLowerCase().includes(wanted));
+  const canChange = may("editor") && !query.has("as-of");
   return [
     head,
+    query.has("as-of") && el("p", { class: "muted" }, "What was set dynamically: the metadata log has neither defaults nor configs of files."),
     !name && el("p", {}, "Values that count for each broker without a value of its own."),
     el("p", { class: "tools" },
       el("label", {}, "Name contains ", el("input", { type: "search", name: "find", value: query.get("find") ?? "", autocomplete: "off" })),
-      el("label", {}, el("input", { type: "checkbox", name: "all", checked: query.get("all") === "1" }), " also those with the default"),
+      !query.has("as-of") && el("label", {}, el("input", { type: "checkbox", name: "all", checked: query.get("all") === "1" }), " also those with the default"),
       el("span", { class: "muted", role: "status" }, `${shown.length} of ${count(data.configs.length, "config")}`)),
-    form(resource, name),
-    table("Configs", ["Config", "Value", "Default", "Source", "About", "Change"], shown.map(row)),
+    canChange && form(resource, name),
+    table("Configs", canChange ? [...HEADS, "Change"] : HEADS, shown.map((one) => row(one, canChange))),
     commandLine(data.command),
   ];
 }
 
 const words = (source) => source.toLowerCase().replaceAll("_", " ");
 
-const row = (one) =>
+const HEADS = ["Config", "Value", "Default", "Source", "About"];
+
+const row = (one, canChange) =>
   el("tr", { "data-key": `config-${one.name}` },
     el("td", {}, el("code", {}, one.name)),
-    el("td", { class: one.isDefault ? "wrap" : "wrap differs" }, one.isSensitive ? "(hidden)" : el("code", {}, one.value ?? "null")),
-    el("td", { class: "wrap" }, one.hasDefault && !one.isSensitive ? el("code", {}, one.default ?? "null") : "—"),
+    el("td", { class: "value" }, one.isSensitive ? "(hidden)" : el("code", {}, one.value ?? "null")),
+    el("td", { class: "value" }, one.hasDefault && !one.isSensitive ? el("code", {}, one.default ?? "null") : "—"),
     el("td", {}, words(one.source), one.isReadOnly && el("span", { class: "badge" }, "read-only")),
     el("td", { class: "wrap" }, one.documentation || "—", inherited(one)),
-    el("td", {}, !one.isReadOnly && el("button", { type: "button", "data-edit": one.name, "aria-label": `Edit ${one.name}` }, "Edit")));
+    canChange && el("td", {}, !one.isReadOnly && el("button", { type: "button", "data-edit": one.name, "aria-label": `Edit ${one.name}` }, "Edit")));
 
 // Values that others set and this one hides.
 const inherited = ({ synonyms, isSensitive }) =>

@@ -25,8 +25,18 @@ function fill(node, attributes, children) {
   return node;
 }
 
+const stubs = new WeakSet();
+
+// An element that `morph` gives attributes only: its children in the document stay as they are.
+export function stub(name, attributes) {
+  const node = el(name, attributes);
+  stubs.add(node);
+  return node;
+}
+
 // Make `old` equal to `fresh` and keep what is already equal: focus, selection and scrolling stay.
-// Nodes with different data-key attributes are never reused for each other.
+// Nodes with different data-key attributes are never reused for each other, and one that comes or goes
+// leaves its siblings as they are.
 export function morph(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || keyOf(old) !== keyOf(fresh)) {
     old.replaceWith(fresh);
@@ -37,7 +47,7 @@ export function morph(old, fresh) {
     return;
   }
   morphAttributes(old, fresh);
-  morphChildren(old, [...fresh.childNodes]);
+  if (!stubs.has(fresh)) morphChildren(old, [...fresh.childNodes]);
 }
 
 function morphAttributes(old, fresh) {
@@ -55,8 +65,10 @@ const isKept = (node, name) => name === "open" && node.nodeName === "DETAILS";
 function morphChildren(old, fresh) {
   const keyed = new Map();
   for (const child of old.childNodes) if (keyOf(child)) keyed.set(keyOf(child), child);
+  const wanted = new Set(fresh.map(keyOf));
   let at = old.firstChild;
   for (const child of fresh) {
+    while (at && keyOf(at) && !wanted.has(keyOf(at))) at = removed(at);
     const known = keyOf(child) && keyed.get(keyOf(child));
     if (known && known !== at) old.insertBefore(known, at);
     if (known) at = known;
@@ -65,18 +77,21 @@ function morphChildren(old, fresh) {
       continue;
     }
     const next = at.nextSibling;
-    if (!known && keyOf(at)) {
+    if (!known && (keyOf(at) || keyOf(child))) {
       old.insertBefore(child, at);
       continue;
     }
     morph(at, child);
     at = next;
   }
-  while (at) {
-    const next = at.nextSibling;
-    at.remove();
-    at = next;
-  }
+  while (at) at = removed(at);
+}
+
+// Remove a node; its next sibling.
+function removed(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
 }
 
 const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") : null);

@@ -36,20 +36,21 @@ export function draw({ data, query, problem }) {
 
 function summary(data) {
   const epoch = data.groupEpoch === null ? "" : `, group epoch ${data.groupEpoch}`;
-  return `${data.state} (${data.type}${epoch}${data.assignor ? `, assignor ${data.assignor}` : ""}): ${count(data.members.length, "member")}, ${lagSentence(data.lag)}; coordinated by broker ${data.coordinator}.`;
+  return `${data.state} (${data.type}${epoch}${data.assignor ? `, assignor ${data.assignor}` : ""}): ${count(data.members.length, "member")}, ${data.lag.records === 0 ? "no lag" : `lag ${lagText(data.lag)}`}; coordinated by broker ${data.coordinator}.`;
 }
 
 // Lag in records and time, and whether it shrinks.
-function lagSentence(lag) {
-  if (lag.records === 0) return "no lag";
+export function lagText(lag) {
+  if (lag.records === 0) return "none";
   const behind = lag.behindMs === null ? "" : `, ${duration(lag.behindMs)} behind`;
   const until = lag.catchUpSeconds === null ? "" : `, caught up in ${duration(lag.catchUpSeconds * 1000)}`;
-  return `lag ${count(lag.records, "record")}${behind}${progressOf(lag)}${until}`;
+  return `${count(lag.records, "record")}${behind}${progressOf(lag)}${until}`;
 }
 
 function progressOf({ progress, perSecond }) {
   if (!progress) return "";
-  const rate = perSecond ? ` by ${count(Math.abs(Math.round(perSecond)) || "less than 1", "record")} a second` : "";
+  const each = Math.round(Math.abs(perSecond ?? 0));
+  const rate = perSecond ? ` by ${each ? count(each, "record") : "less than a record"} a second` : "";
   return `, ${progress}${progress === "catching up" || progress === "falling behind" ? rate : ""}`;
 }
 
@@ -98,3 +99,4 @@ export const onSubmit = (event, context) => {
 export const onClick = (event) => selection.onClick(event);
 export const onFocus = (event) => selection.onFocus(event);
 export const onKey = (event) => selection.onKey(event);
+export const onDrawn = (root) => selection.followNewest(root);

@@ -35,7 +35,8 @@ export function sentenceOf(event) {
   return `${clock(event.at)}  ${event.node} became ${event.state}: ${event.reason}${refused}${lasted}`;
 }
 
-function place(epochs, events) {
+// An epoch without events has a column if it `isShown`.
+export function place(epochs, events) {
   const folds = [];
   const columns = [];
   const positions = [];
@@ -43,7 +44,10 @@ function place(epochs, events) {
   let last = null;
   for (const epoch of epochs) {
     const own = events.filter((event) => event.epoch === epoch.epoch);
-    if (!own.length) continue;
+    if (!own.length) {
+      if (epoch.isShown) columns.push({ epoch, from: x + 8, to: (x += 104) });
+      continue;
+    }
     const first = positions.length;
     own.forEach((event, at) => {
       if (last !== null) x += stepWidth(event.at - last, at === 0, folds, x);
@@ -67,7 +71,7 @@ export function stepWidth(ms, isNewEpoch, folds, x) {
   return ms <= 0 ? 16 : 18 + Math.min(40, 9 * Math.log2(1 + ms / 3));
 }
 
-export function drawLanes(quorum, { selected, isCompact }) {
+export function drawLanes(quorum, selected) {
   const events = eventsOf(quorum.epochs);
   const ids = nodesOf(quorum, events);
   const { positions, columns, folds, width } = place(quorum.epochs, events);
@@ -77,13 +81,13 @@ export function drawLanes(quorum, { selected, isCompact }) {
     return el("p", { class: "muted" }, "No election is recorded. Only sparkraft's nodes keep journals of elections.");
   }
   const shown = selected ?? events.at(-1).key;
-  const picture = svg("svg", { class: "lanes", width, height, role: "group", "aria-label": `Elections of ${ids.length} nodes over time; the list below has the same content` },
+  const picture = svg("svg", { class: "lanes", width, height, role: "group", "aria-label": `Elections of ${ids.length} nodes over time; the text below has the same content` },
     columns.map((column) => drawColumn(column, height)),
     ids.map((id) => drawBands(id, events, positions, y(id), width)),
     folds.map((fold) => drawFold(fold, height)),
     events.map((event, at) => event.kind !== "step" && drawVote(event, positions[at], y, selected, shown)),
     events.map((event, at) => event.kind === "step" && drawStep(event, positions[at], y, selected, shown)));
-  return el("div", { class: isCompact ? "lanes-frame compact" : "lanes-frame" },
+  return el("div", { class: "lanes-frame" },
     drawLabels(quorum, ids, y, height),
     el("div", { class: "lanes-scroll", role: "region", "aria-label": "Elections over time", tabindex: "0" }, picture));
 }

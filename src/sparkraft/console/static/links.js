@@ -11,6 +11,9 @@ export const brokerLink = (id) => link(`/brokers/${id}`, id);
 export const configsLink = (resource, name, text = "Configs") => link(`/configs?${new URLSearchParams({ resource, name })}`, text);
 export const groupLink = (id) => link(`/group?id=${enc(id)}`, id || "(no name)");
 
+// The moment of the address as a parameter of a request.
+export const atOf = (query) => (query.has("as-of") ? `&at=${query.get("as-of")}` : "");
+
 // Broker ids with commas, each a link.
 export const brokerLinks = (ids) =>
   ids.length ? ids.flatMap((id, at) => (at ? [", ", brokerLink(id)] : [brokerLink(id)])) : "none";

@@ -22,7 +22,7 @@ export class Live {
     this.source = new EventSource("/events");
     this.source.onopen = () => this.onState("live");
     this.source.onerror = () => this.failed();
-    for (const kind of ["cluster", "quorum", "problem"]) {
+    for (const kind of ["cluster", "quorum", "controller", "problem"]) {
       this.source.addEventListener(kind, (event) => {
         this.newest.set(kind, JSON.parse(event.data));
         this.listener(kind);

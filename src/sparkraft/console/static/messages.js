@@ -16,7 +16,10 @@ const MODES = {
   latest: "Newest", earliest: "Oldest", "from-offset": "From offset", "to-offset": "Up to offset",
   "from-time": "From time (UTC)", "to-time": "Up to time (UTC)", tail: "Follow",
 };
-const FORMS = { auto: "JSON, text or hex", text: "Text", hex: "Hex", int: "Integer" };
+const FORMS = {
+  auto: "By schema, JSON, text or hex", text: "Text", hex: "Hex", int: "Integer", avro: "Avro", protobuf: "Protobuf", messagepack: "MessagePack",
+};
+const OBJECTS = ["json", "avro", "protobuf", "messagepack"];
 
 const state = { address: "", records: [], progress: null, end: null, problem: null, stop: null, open: new Set() };
 
@@ -48,7 +51,8 @@ function form(topic, query) {
       el("input", { name: "at", value: query.get("at") ?? "", placeholder: mode.endsWith("time") ? "2026-01-31 12:00:00" : "0", size: 20 })),
     el("label", {}, "Partitions ", el("input", { name: "partitions", value: query.get("partitions") ?? "", placeholder: "all", size: 6 })),
     el("label", {}, "Records ", el("input", { name: "count", value: query.get("count") ?? "100", size: 5, inputmode: "numeric" })),
-    el("label", {}, "As ", el("select", { name: "form" }, Object.entries(FORMS).map(([value, text]) => option(value, text, query.get("form") ?? "auto")))),
+    [["keyForm", "Keys as "], ["form", "Values as "]].map(([name, label]) =>
+      el("label", {}, label, el("select", { name }, Object.entries(FORMS).map(([value, text]) => option(value, text, query.get(name) ?? "auto"))))),
     el("label", { class: "wide" }, "Filter ", el("input", { name: "filter", value: query.get("filter") ?? "", placeholder: 'record.value.origin == "JFK"', spellcheck: "false" })),
     el("label", {}, el("input", { type: "checkbox", name: "isolation", value: "read_uncommitted", checked: query.get("isolation") === "read_uncommitted" }), " with uncommitted"),
     el("button", { type: "submit" }, "Read"));
@@ -67,11 +71,9 @@ function summary(query) {
 
 function parameters(topic, query, countMax = ROWS_MAX) {
   const values = new URLSearchParams({ topic });
-  for (const name of ["mode", "partitions", "form", "filter", "isolation"]) {
+  for (const name of ["mode", "at", "partitions", "form", "keyForm", "filter", "isolation"]) {
     if (query.get(name)) values.set(name, query.get(name));
   }
-  const at = query.get("at");
-  if (at) values.set("at", /^-?\d+$/.test(at.trim()) ? at.trim() : String(Date.parse(`${at.trim().replace(" ", "T")}Z`)));
   values.set("count", String(Math.max(1, Math.min(countMax, Number(query.get("count")) || 100))));
   return values;
 }
@@ -129,13 +131,34 @@ export function leave() {
 
 export const onHidden = halt;
 
+// A list has the first bytes of large records: put all of one into the place of these.
+async function showWhole(record, context) {
+  const values = parameters(context.params.topic, context.query);
+  for (const [name, value] of Object.entries({ mode: "from-offset", at: record.offset, partitions: record.partition, count: 1, whole: 1 })) values.set(name, value);
+  values.delete("filter");
+  try {
+    const response = await fetch(`/api/messages?${values}`);
+    if (!response.ok) throw new Error(await response.text());
+    for await (const { record: found, problem } of asLines(response.body)) {
+      if (problem) throw new Error(problem);
+      if (found && keyOf(found) === keyOf(record)) Object.assign(record, found, { isWhole: true });
+    }
+    if (!record.isWhole) throw new Error("The record is not in the log any more.");
+  } catch (error) {
+    state.problem = error.message;
+  }
+  context.redraw();
+}
+
 // ---- records
+
+const keyOf = ({ partition, offset }) => `${partition}-${offset}`;
 
 function list() {
   if (!state.records.length) return null;
   return table("Messages", ["Time (UTC)", "Partition", "Offset", "Key", "Value"],
     state.records.slice(0, ROWS_MAX).map((one) => {
-      const key = `record-${one.partition}-${one.offset}`;
+      const key = `record-${keyOf(one)}`;
       return el("tr", { "data-key": key },
         el("td", {}, day(one.timestamp), " ", clockOf(one.timestamp)),
         el("td", { class: "number" }, one.partition),
@@ -162,20 +185,30 @@ function short(part) {
 }
 
 function more(one) {
+  const isCut = [one.key, one.value, ...one.headers.map(([, part]) => part)].some((part) => part.isCut);
   return [
+    isCut && !one.isWhole && el("button", { type: "button", "data-whole": keyOf(one) }, "Show the whole record"),
     one.decoded && whole("Decoded", { form: "json", text: JSON.stringify(one.decoded), size: null }),
     whole("Key", one.key),
     whole("Value", one.value),
     one.headers.map(([name, part]) => whole(`Header ${name}`, part)),
-    el("p", { class: "muted" }, `${one.timestampType}, leader epoch ${one.leaderEpoch}`),
-    may("editor") && send.isEditable(one) && el("button", { type: "button", "data-edit": `${one.partition}-${one.offset}` }, "Edit and send again"),
+    one.headerCount > one.headers.length && el("p", { class: "muted" }, `and ${count(one.headerCount - one.headers.length, "more header")}`),
+    one.batch && el("p", { class: "muted" }, batchOf(one.batch)),
+    el("p", { class: "muted" }, `${one.timestampType}, leader epoch ${one.leaderEpoch}${one.isMasked ? ", some fields are hidden by the console's configuration" : ""}`),
+    may("editor") && send.isEditable(one) && el("button", { type: "button", "data-edit": keyOf(one) }, "Edit and send again"),
   ];
+}
+
+// How the record is stored, and by which producer.
+function batchOf({ baseOffset, lastOffset, count: records, size, compression, producerId, producerEpoch, sequence, isTransactional }) {
+  const producer = Number(producerId) < 0 ? "" : `; producer id ${producerId}, epoch ${producerEpoch}, sequence number ${sequence}${isTransactional ? ", in a transaction" : ""}`;
+  return `Batch of offsets ${baseOffset} to ${lastOffset}: ${count(records, "record")}, ${count(size, "byte")}, ${compression === "none" ? "not compressed" : compression}${producer}.`;
 }
 
 const whole = (name, part) =>
   el("div", { class: "whole" },
-    el("span", { class: "muted" }, `${name}${part.size === null ? "" : ` · ${part.form}, ${count(part.size, "byte")}${part.isCut ? ", the first are shown" : ""}`}`),
-    el("pre", { tabindex: "0" }, part.form === "json" && !part.isCut ? indented(part.text) : part.text));
+    el("span", { class: "muted" }, `${name}${part.size === null ? "" : ` · ${part.form}, ${count(part.size, "byte")}${part.isCut ? ", the first are shown" : ""}`}${part.note ? ` · ${part.note}` : ""}`),
+    el("pre", { tabindex: "0" }, OBJECTS.includes(part.form) && !part.isCut ? (part.indented ??= indented(part.text)) : part.text));
 
 // ---- input
 
@@ -187,7 +220,12 @@ export function onClick(event, context) {
   }
   const edited = event.target.dataset.edit;
   if (edited) {
-    send.edit(context.params.topic, state.records.find((one) => `${one.partition}-${one.offset}` === edited));
+    send.edit(context.params.topic, state.records.find((one) => keyOf(one) === edited));
+    return true;
+  }
+  const { whole: wanted } = event.target.dataset;
+  if (wanted) {
+    showWhole(state.records.find((one) => keyOf(one) === wanted), context);
     return true;
   }
   const action = event.target.closest("[data-action]")?.dataset.action;

@@ -2,18 +2,23 @@
 // elections of the quorum.
 
 import { commandLine, count, el, table } from "./dom.js";
-import { drawLanes } from "./lanes.js";
-import { brokerLink, brokerLinks, partitionLink } from "./links.js";
+import * as lanes from "./lanes.js";
+import * as race from "./race.js";
+import { brokerLink, brokerLinks, partitionLink, printed } from "./links.js";
+import { Selection } from "./selection.js";
 
-export const kinds = ["cluster", "quorum", "problem"];
+export const kinds = ["cluster", "quorum", "controller", "problem"];
 export const hasPast = true;
 export const source = (_, query) => (query.has("as-of") ? `/api/past?at=${query.get("as-of")}` : null);
 
 const EPOCHS_SHOWN = 4;
 
+const selection = new Selection();
+
 export function draw({ documents, data, query }) {
   const cluster = query.has("as-of") ? data : documents.get("cluster");
   const quorum = query.has("as-of") ? null : documents.get("quorum");
+  const controllers = query.has("as-of") ? null : documents.get("controller");
   if (!cluster) return [el("h1", {}, "Overview"), waiting(documents.get("problem"))];
   return [
     el("h1", { class: "sr" }, "Overview"),
@@ -21,7 +26,7 @@ export function draw({ documents, data, query }) {
     tiles(cluster),
     problems(cluster),
     brokers(cluster),
-    quorum ? elections(quorum) : null,
+    cluster.mode === "zookeeper" ? controllers && lastControllers(controllers) : quorum && lastElections(quorum),
     commandLine(cluster.command),
   ];
 }
@@ -42,7 +47,7 @@ function tiles(cluster) {
   const then = cluster.asOf;
   const controller = then ? then.controller !== null && { id: then.controller, epoch: then.epoch } : cluster.controller;
   return el("dl", { class: "tiles" },
-    tile("Controller", controller ? controller.id : "none", controller ? `epoch ${controller.epoch}` : "no leader", !controller),
+    tile("Controller", controller ? controller.id : "none", !controller ? "no leader" : controller.epoch === null ? "in ZooKeeper" : `epoch ${controller.epoch}`, !controller),
     tile("Brokers", cluster.brokers.length - fenced, fenced ? `${fenced} fenced` : "none fenced", fenced > 0),
     tile("Topics", cluster.topicCount.toLocaleString("en-US"), count(cluster.partitionCount, "partition")),
     tile("Without leader", cluster.offlineCount, "partitions", cluster.offlineCount > 0),
@@ -83,16 +88,44 @@ function brokers(cluster) {
         el("td", {}, one.rack ?? "—")))));
 }
 
-function elections(quorum) {
-  const recent = { ...quorum, epochs: quorum.epochs.slice(-EPOCHS_SHOWN) };
-  return el("section", {}, el("h2", {}, "Last elections of the controller"),
-    drawLanes(recent, { selected: null, isCompact: true }),
-    el("p", {}, el("a", { href: "/quorum", "data-link": true }, "All elections, votes and reasons")));
+function lastElections(quorum) {
+  const epochs = quorum.epochs.slice(-EPOCHS_SHOWN);
+  const events = lanes.eventsOf(epochs);
+  return history("Last elections of the controller", events, {
+    picture: lanes.drawLanes({ ...quorum, epochs }, selection.key),
+    sentenceOf: (event) => `Epoch ${event.epoch}: ${lanes.sentenceOf(event)}`,
+    lines: [...epochs].reverse().flatMap(({ epoch }) => quorum.lines[epoch] ?? []),
+    more: el("a", { href: "/quorum", "data-link": true }, "All elections, votes and reasons"),
+    command: quorum.command,
+  });
 }
 
-export function onDrawn(root) {
-  const lanes = root.querySelector(".lanes-scroll");
-  if (lanes && !lanes.dataset.scrolled) {
-    lanes.scrollLeft = lanes.scrollWidth;
-  }
+function lastControllers(found) {
+  const epochs = found.epochs.slice(-EPOCHS_SHOWN);
+  return history("Last controllers", race.eventsOf(epochs), {
+    picture: race.drawRace({ ...found, epochs }, selection.key),
+    sentenceOf: race.sentenceOf,
+    lines: found.lines.slice(-EPOCHS_SHOWN).reverse().flat(),
+    more: el("a", { href: "/controller", "data-link": true }, "All epochs, attempts and failovers"),
+    command: found.command,
+  });
 }
+
+// A drawing, its selected event as a sentence, the same as text, and the command that prints it.
+function history(heading, events, { picture, sentenceOf, lines, more, command }) {
+  selection.keys = events.map((one) => one.key);
+  const chosen = events.find((one) => one.key === selection.key) ?? events.at(-1);
+  return el("section", {}, el("h2", {}, heading),
+    picture,
+    chosen && [
+      el("p", { id: "chosen", class: "chosen", "aria-live": "polite" }, sentenceOf(chosen)),
+      el("details", { "data-key": "text" }, el("summary", {}, "As text, newest first"), printed(lines)),
+      commandLine(command),
+    ],
+    el("p", {}, more));
+}
+
+export const onClick = (event) => selection.onClick(event);
+export const onFocus = (event) => selection.onFocus(event);
+export const onKey = (event) => selection.onKey(event);
+export const onDrawn = (root) => selection.followNewest(root);

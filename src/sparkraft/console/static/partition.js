@@ -3,17 +3,14 @@
 import { changesOf, drawBands, legend, sentenceOf } from "./bands.js";
 import { brokersOf, changeForm, field, numberField } from "./change.js";
 import { commandLine, el } from "./dom.js";
-import { brokerLinks, brokerLink, printed, topicLink } from "./links.js";
+import { atOf, brokerLinks, brokerLink, printed, topicLink } from "./links.js";
 import { Selection } from "./selection.js";
 
 export const hasPast = true;
 export const kinds = ["problem"];
 export const title = ({ topic, partition }) => `${topic}-${partition}`;
 
-export function source({ topic, partition }, query) {
-  const at = query.get("as-of");
-  return `/api/partition?topic=${encodeURIComponent(topic)}&partition=${partition}${at ? `&at=${at}` : ""}`;
-}
+export const source = ({ topic, partition }, query) => `/api/partition?topic=${encodeURIComponent(topic)}&partition=${partition}${atOf(query)}`;
 
 const selection = new Selection();
 
@@ -81,10 +78,4 @@ export const onClick = (event) => selection.onClick(event);
 export const onFocus = (event) => selection.onFocus(event);
 export const onKey = (event) => selection.onKey(event);
 
-let drawn = 0;
-
-export function onDrawn(root) {
-  const lanes = root.querySelector(".lanes-scroll");
-  if (lanes && selection.key === null && drawn !== selection.keys.length) lanes.scrollLeft = lanes.scrollWidth;
-  drawn = lanes ? selection.keys.length : 0;
-}
+export const onDrawn = (root) => selection.followNewest(root);

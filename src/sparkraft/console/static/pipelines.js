@@ -17,10 +17,12 @@ export function draw({ data, query, problem }) {
     !data && !problem && el("p", { class: "muted" }, "Loading …"),
     data && [
       data.problem && el("p", { class: "note" }, data.problem),
-      data.damaged > 0 && el("p", { class: "note" }, `${count(data.damaged, "record")} of the topic are not documents of batches.`),
+      data.folder && el("p", { class: "muted" }, "Batches in files beside the checkpoints below ", el("code", {}, data.folder), " are shown too."),
+      data.damaged > 0 && el("p", { class: "note" }, `${count(data.damaged, "document")} of a batch cannot be read.`),
       data.pipelines.length ? summary(data.pipelines) : el("p", { class: "muted" }, "No pipeline has published a batch."),
       data.pipelines.map(one),
       commandLine(data.command),
+      data.filesCommand && commandLine(data.filesCommand),
     ],
   ];
 }

@@ -3,23 +3,27 @@
 import { commandLine, el, table } from "./dom.js";
 import { drawLanes, eventsOf, legend, sentenceOf } from "./lanes.js";
 import { waiting } from "./overview.js";
+import { Selection } from "./selection.js";
 
 export const kinds = ["quorum", "cluster", "problem"];
 
-let selected = null;
+const selection = new Selection();
 let newest = null;
-let drawnEvents = "";
 
 export function draw({ documents }) {
   newest = documents.get("quorum");
   const cluster = documents.get("cluster");
+  if (cluster?.mode === "zookeeper")
+    return [el("h1", {}, "Quorum"), el("p", { class: "note" }, "This cluster is in ZooKeeper mode. ", el("a", { href: "/controller", "data-link": true }, "Show its controllers"))];
   if (!newest) return [el("h1", {}, "Quorum"), waiting(documents.get("problem"))];
+  const events = eventsOf(newest.epochs);
+  selection.keys = events.map((one) => one.key);
   return [
     el("h1", {}, "Quorum"),
     el("p", { class: "lead" }, controllerSentence(newest, cluster)),
-    drawLanes(newest, { selected, isCompact: false }),
+    drawLanes(newest, selection.key),
     legend(),
-    el("p", { id: "chosen", class: "chosen", "aria-live": "polite" }, chosen()),
+    el("p", { id: "chosen", class: "chosen", "aria-live": "polite" }, chosen(events)),
     el("p", { class: "muted" }, "Arrow keys step through the events of the drawing; Home and End go to the first and last. Times are UTC, of the clock of each node."),
     nodes(newest, cluster),
     el("section", {}, el("h2", {}, "Epochs, newest first"), [...newest.epochs].reverse().map(epoch)),
@@ -38,9 +42,8 @@ function controllerSentence(quorum, cluster) {
   return `Node ${controller.id} leads the quorum in epoch ${controller.epoch}${since}${by}${why}.`;
 }
 
-function chosen() {
-  const events = eventsOf(newest.epochs);
-  const event = events.find((one) => one.key === selected) ?? events.at(-1);
+function chosen(events) {
+  const event = events.find((one) => one.key === selection.key) ?? events.at(-1);
   return event ? `Epoch ${event.epoch}: ${sentenceOf(event)}` : "";
 }
 
@@ -66,45 +69,7 @@ function epoch(one, at) {
     el("ol", { class: "lines" }, lines.map((line) => el("li", {}, line.trim()))));
 }
 
-export function onClick(event) {
-  const group = event.target.closest("[data-event]");
-  if (!group) return false;
-  selected = group.getAttribute("data-event");
-  return true;
-}
-
-export function onFocus(event) {
-  const key = event.target.getAttribute?.("data-event");
-  if (!key || key === selected) return false;
-  selected = key;
-  return true;
-}
-
-const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-
-export function onKey(event) {
-  if (!event.target.closest?.("[data-event]")) return false;
-  const keys = eventsOf(newest.epochs).map((one) => one.key);
-  const now = keys.indexOf(event.target.closest("[data-event]").getAttribute("data-event"));
-  let to = null;
-  if (event.key in STEPS) to = now + STEPS[event.key];
-  if (event.key === "Home") to = 0;
-  if (event.key === "End") to = keys.length - 1;
-  if (event.key === "Enter" || event.key === " ") to = now;
-  if (event.key === "Escape") {
-    selected = null;
-    return true;
-  }
-  if (to === null) return false;
-  selected = keys[Math.max(0, Math.min(keys.length - 1, to))];
-  document.querySelector(`[data-event="${selected}"]`)?.focus();
-  return true;
-}
-
-// Follow the newest event unless one is selected.
-export function onDrawn(root) {
-  const lanes = root.querySelector(".lanes-scroll");
-  const events = newest ? String(eventsOf(newest.epochs).length) : "";
-  if (lanes && selected === null && events !== drawnEvents) lanes.scrollLeft = lanes.scrollWidth;
-  drawnEvents = events;
-}
+export const onClick = (event) => selection.onClick(event);
+export const onFocus = (event) => selection.onFocus(event);
+export const onKey = (event) => selection.onKey(event);
+export const onDrawn = (root) => selection.followNewest(root);

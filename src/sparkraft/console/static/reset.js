@@ -55,7 +55,7 @@ function sentence(rows) {
 export function submit(form, context) {
   const kind = form.dataset.form;
   if (kind !== "reset-plan" && kind !== "reset-apply") return false;
-  (kind === "reset-plan" ? plan(form) : apply()).then(context.redraw);
+  (kind === "reset-plan" ? plan(form) : apply(context)).then(context.redraw);
   return true;
 }
 
@@ -66,10 +66,11 @@ async function plan(form) {
   await take(response, (found) => { state.plan = found; });
 }
 
-async function apply() {
+async function apply(context) {
   const offsets = state.plan.rows.filter((row) => Number(row.change ?? 1) !== 0).map((row) => [row.topic, row.partition, row.to]);
   const response = await post("/api/reset", { group: state.group, offsets });
   await take(response, (found) => Object.assign(state, { plan: null, done: `${count(found.partitions, "partition")} reset.` }));
+  context.fetchedAt = 0;
 }
 
 async function take(response, onDone) {

@@ -1,10 +1,11 @@
 // A table of many rows. Only the rows in view are in the document, and scrolling draws nothing else, at
-// most once a frame, so that thousands of rows scroll smoothly.
+// most once a frame, so that thousands of rows scroll smoothly. A redraw makes only those rows whose
+// facts have changed.
 
-import { el, morph, svg } from "./dom.js";
+import { el, morph, stub, svg } from "./dom.js";
 
 const ROW = 36;
-const SPARE = 8;
+const SPARE = 4;
 const HEIGHT = 600;
 
 export class Rows {
@@ -17,32 +18,55 @@ export class Rows {
     this.shown = null;
     this.drawing = 0;
     this.view = null;
+    this.drawn = new Map();
   }
 
-  // `cellsOf` returns the cells of an item, `keyOf` its name in the document.
-  draw(items, keyOf, cellsOf) {
-    this.shown = { items, keyOf, cellsOf };
+  // `keyOf` returns the name of an item in the document, `factsOf` all that its cells depend on, and
+  // `cellsOf` the cells of such facts.
+  draw(items, keyOf, factsOf, cellsOf) {
+    this.shown = { items, keyOf, factsOf, cellsOf };
     return el("div", { class: `rows ${this.kind}`, role: "table", "aria-label": this.name, "aria-rowcount": items.length + 1 },
       el("div", { role: "rowgroup" }, el("div", { class: "row head", role: "row", "aria-rowindex": 1 },
         this.columns.map((column) => el("span", { role: "columnheader" }, column)))),
-      this.window());
+      stub("div", this.attributes()));
   }
 
-  window() {
-    const { items, keyOf, cellsOf } = this.shown;
+  attributes() {
+    return { class: "window", "data-key": `window-${this.kind}`, role: "rowgroup", tabindex: "0", "aria-label": `Rows of ${this.name.toLowerCase()}` };
+  }
+
+  // Draw the rows in view, into the document.
+  drawRows() {
+    const { items } = this.shown;
     const first = Math.max(0, Math.min(Math.floor(this.top / ROW) - SPARE, items.length - 1));
     const last = Math.min(items.length, first + Math.ceil(HEIGHT / ROW) + 2 * SPARE);
-    return el("div", { class: "window", "data-key": `window-${this.kind}`, role: "rowgroup", tabindex: "0", "aria-label": `Rows of ${this.name.toLowerCase()}` },
+    const before = this.drawn;
+    this.drawn = new Map();
+    morph(this.view, el("div", this.attributes(),
       space(first * ROW),
-      items.slice(first, last).map((item, at) =>
-        el("div", { class: "row", role: "row", "aria-rowindex": first + at + 2, "data-key": keyOf(item) }, cellsOf(item))),
-      space((items.length - last) * ROW));
+      items.slice(first, last).map((item, at) => this.row(item, first + at, before)),
+      space((items.length - last) * ROW)));
+  }
+
+  row(item, at, before) {
+    const key = this.shown.keyOf(item);
+    const facts = this.shown.factsOf(item);
+    const text = JSON.stringify(facts);
+    this.drawn.set(key, text);
+    const attributes = { class: "row", role: "row", "aria-rowindex": at + 2, "data-key": key };
+    return before.get(key) === text ? stub("div", attributes) : el("div", attributes, this.shown.cellsOf(facts));
   }
 
   onDrawn(root) {
     const view = root.querySelector(".window");
-    if (!view || view === this.view) return;
+    if (!view) return;
+    if (view === this.view) {
+      this.drawRows();
+      return;
+    }
     this.view = view;
+    this.drawn.clear();
+    this.drawRows();
     view.scrollTop = this.top;
     view.addEventListener("scroll", () => {
       const before = Math.floor(this.top / ROW);
@@ -50,7 +74,7 @@ export class Rows {
       if (Math.floor(this.top / ROW) === before || this.drawing) return;
       this.drawing = requestAnimationFrame(() => {
         this.drawing = 0;
-        if (view.isConnected) morph(view, this.window());
+        if (view.isConnected) this.drawRows();
       });
     }, { passive: true });
   }

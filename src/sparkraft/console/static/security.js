@@ -2,18 +2,23 @@
 
 import { changeForm, field } from "./change.js";
 import { commandLine, el, table } from "./dom.js";
+import { atOf } from "./links.js";
 import { may } from "./visitor.js";
 
 export const kinds = ["problem"];
 export const title = () => "Security";
-export const source = () => "/api/security";
+export const hasPast = true;
+export const source = (_, query) => `/api/security${atOf(query).replace("&", "?")}`;
 
-const question = { operation: "READ", type: "TOPIC", name: "", answer: null, problem: null };
+const question = { operation: "READ", type: "TOPIC", name: "", at: "", answer: null, problem: null };
 
-export function draw({ data, problem }) {
+export function draw({ data, query, problem }) {
   const head = el("h1", {}, "Security");
   if (!data) return [head, !problem && el("p", { class: "muted" }, "Loading …")];
-  return [head, who(data), acls(data), users(data.users), quotas(data.quotas), data.commands.map((one) => commandLine(one))];
+  // An answer is about one moment.
+  if (question.at !== atOf(query)) Object.assign(question, { at: atOf(query), answer: null, problem: null });
+  const canChange = !query.has("as-of");
+  return [head, who(data), acls(data, canChange), users(data.users), quotas(data.quotas, canChange), data.commands.map((one) => commandLine(one))];
 }
 
 const words = (name) => name.toLowerCase().replaceAll("_", " ");
@@ -45,7 +50,9 @@ const answer = (found) =>
 
 async function ask(values, context) {
   Object.assign(question, values, { name: values.name.trim(), answer: null, problem: null });
-  const response = await fetch(`/api/who-may?${new URLSearchParams({ operation: question.operation, type: question.type, name: question.name })}`);
+  const { operation, type, name, at } = question;
+  const response = await fetch(`/api/who-may?${new URLSearchParams({ operation, type, name })}${at}`);
+  if (at !== question.at) return;
   if (response.ok) question.answer = await response.json();
   else question.problem = (await response.text()).trim();
   context.redraw();
@@ -63,15 +70,16 @@ const part = (name, { problem, rows, more }, heads, row) =>
     problem ? el("p", { class: "note" }, problem) : rows.length ? table(name, heads, rows.map(row)) : el("p", { class: "muted" }, "None."),
     more > 0 && el("p", { class: "muted" }, `and ${more} more`));
 
-function acls(data) {
+function acls(data, canChange) {
+  const hasForms = canChange && may("editor");
   const remove = (one) => changeForm(`remove-acl-${one.sentence}`, "Remove", [], () => ({ kind: "remove-acl", ...one }));
   return [
-    part("Access control entries", data.acls, ["Principal", "From", "Permission", "Operation", "Resource", ...(may("editor") ? ["Change"] : [])], (one) =>
+    part("Access control entries", data.acls, ["Principal", "From", "Permission", "Operation", "Resource", ...(hasForms ? ["Change"] : [])], (one) =>
       el("tr", { "data-key": `acl-${one.sentence}` }, el("td", {}, one.principal), el("td", {}, one.host === "*" ? "any address" : one.host),
         el("td", { class: one.permission === "DENY" ? "bad" : "ok" }, words(one.permission)), el("td", {}, words(one.operation)),
         el("td", {}, `${words(one.resourceType)}${one.patternType === "PREFIXED" ? " with the prefix" : ""} `, el("code", {}, one.resourceName)),
-        may("editor") && el("td", { class: "wrap" }, remove(one)))),
-    !data.acls.problem && changeForm("add-acl", "Add an entry", [
+        hasForms && el("td", { class: "wrap" }, remove(one)))),
+    canChange && !data.acls.problem && changeForm("add-acl", "Add an entry", [
       select("Permission", "permission", ["ALLOW", "DENY"]), field("Principal", "principal", { placeholder: "User:alice", size: 24, required: true }),
       field("From", "host", { placeholder: "any address", size: 18 }), select("Operation", "operation", data.operations, "READ"),
       select("On", "resourceType", data.resourceTypes, "TOPIC"), select("Name is", "patternType", ["LITERAL", "PREFIXED"]), field("Name", "resourceName", { size: 24 }),
@@ -85,11 +93,11 @@ const users = (found) =>
 
 const entityText = (entity) => entity.map(({ type, name }) => (name === null ? `default ${type}` : `${type} ${name}`)).join(" and ");
 
-const quotas = (found) => [
+const quotas = (found, canChange) => [
   part("Quotas", found, ["Of", "Quotas"], (one) =>
     el("tr", { "data-key": `quota-${entityText(one.entity)}` }, el("td", {}, entityText(one.entity)),
       el("td", {}, Object.entries(one.quotas).map(([name, value]) => el("div", {}, el("code", {}, name), ` ${Number(value).toLocaleString("en-US")}`))))),
-  !found.problem && changeForm("alter-quota", "Set a quota", [
+  canChange && !found.problem && changeForm("alter-quota", "Set a quota", [
     field("User", "user", { placeholder: "none", size: 18 }), field("Client id", "client", { placeholder: "none", size: 18 }), field("Address", "ip", { placeholder: "none", size: 18 }),
     el("p", { class: "muted" }, "A star stands for the default of all users, client ids or addresses."),
     el("label", {}, "Quota ", el("select", { name: "quota" },

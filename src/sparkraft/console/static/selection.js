@@ -6,6 +6,17 @@ export class Selection {
   constructor() {
     this.key = null;
     this.keys = [];
+    this.view = null;
+    this.shown = 0;
+  }
+
+  // Scroll to the newest event of the drawing once it is there, unless another one is selected.
+  followNewest(root) {
+    const view = root.querySelector(".lanes-scroll");
+    const isNews = view !== this.view || this.keys.length !== this.shown;
+    if (view && isNews && this.key === null) view.scrollLeft = view.scrollWidth;
+    this.view = view;
+    this.shown = this.keys.length;
   }
 
   onClick(event) {

@@ -2,14 +2,14 @@
 
 import { brokersOf, changeForm, field, numberField } from "./change.js";
 import { commandLine, count, el, table } from "./dom.js";
-import { brokerLink, brokerLinks, configsLink, partitionLink, printed } from "./links.js";
+import { atOf, brokerLink, brokerLinks, configsLink, partitionLink, printed } from "./links.js";
 import { cell, Rows } from "./rows.js";
 import { may } from "./visitor.js";
 
 export const kinds = ["problem"];
 export const title = ({ topic }) => topic;
 export const hasPast = true;
-export const source = ({ topic }, query) => `/api/topic?topic=${encodeURIComponent(topic)}${query.has("as-of") ? `&at=${query.get("as-of")}` : ""}`;
+export const source = ({ topic }, query) => `/api/topic?topic=${encodeURIComponent(topic)}${atOf(query)}`;
 
 const rows = new Rows("Partitions", "partitions", ["Partition", "Leader", "Epoch", "Leads since", "In sync", "Replicas", "ELR", "First offset", "Records", "Changes"]);
 const keyOf = (one) => `partition-${one.partition}`;
@@ -33,7 +33,7 @@ export function draw({ data, params, query, problem }) {
       configsLink("topic", params.topic)),
     el("p", { class: "lead" }, `${count(partitions.length, "partition")}: ${offline ? `${offline} without a leader, ` : ""}${short ? `${short} under-replicated.` : "all replicas are in sync."}`),
     data.historyProblem && el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`),
-    rows.draw(partitions, keyOf, (one) => cells(params.topic, one, offsets)),
+    rows.draw(partitions, keyOf, (one) => [params.topic, one, offsets.get(one.partition)], cells),
     configs(data.configs),
     !query.has("as-of") && forms(params.topic, partitions.length, offline),
     data.lines.length > 0 && el("details", {}, el("summary", {}, "As text"), printed(data.lines)),
@@ -53,8 +53,7 @@ const forms = (topic, count, offline) => [
   changeForm(`delete-${topic}`, "Delete the topic", [], () => ({ kind: "delete-topic", topic })),
 ];
 
-function cells(topic, one, offsets) {
-  const found = offsets.get(one.partition);
+function cells([topic, one, found]) {
   const isShort = one.isr.length < one.replicas.length;
   return [
     cell({}, partitionLink(topic, one.partition, one.partition)),

@@ -20,7 +20,7 @@ export function draw({ data, query }) {
     el("p", { class: "tools" },
       el("label", {}, "Name contains ", el("input", { type: "search", name: "filter", value: wanted, autocomplete: "off" })),
       el("span", { class: "muted", role: "status" }, shown.length === data.topics.length ? count(shown.length, "topic") : `${shown.length} of ${count(data.topics.length, "topic")}`)),
-    rows.draw(shown, keyOf, cells),
+    rows.draw(shown, keyOf, (one) => one, cells),
     !query.has("as-of") && [outcome("topics"), creation()],
     commandLine(data.command),
   ];

@@ -6,6 +6,7 @@ import { brokerLink, partitionLink } from "./links.js";
 export const kinds = ["problem"];
 export const title = () => "Transactions";
 export const source = () => "/api/transactions";
+export const hasClock = true;
 
 const empty = () => ({ topic: "", partition: "", found: null, problem: null });
 let asked = empty();

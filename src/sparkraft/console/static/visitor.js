@@ -25,9 +25,10 @@ export async function arrive() {
   }
   const response = await fetch("/api/me");
   if (response.ok) Object.assign(visitor, await response.json());
-  document.getElementById("visitor").replaceChildren(
-    visitor.name ? `${visitor.name} · ${visitor.role} ` : "",
-    visitor.name && el("button", { type: "button", id: "sign-out" }, "Sign out"));
+  const signedIn = visitor.name
+    ? [visitor.name === visitor.role ? `${visitor.name} ` : `${visitor.name} · ${visitor.role} `, el("button", { type: "button", id: "sign-out" }, "Sign out")]
+    : [];
+  document.getElementById("visitor").replaceChildren(...signedIn);
   document.getElementById("sign-out")?.addEventListener("click", async () => {
     await post("/api/sign-out", {});
     location.reload();
