@@ -187,6 +187,10 @@ class DecodeError(Exception):
         self.at = at
 
 
+class InputError(ValueError):
+    """A file, a schema or an option of a user is wrong; the message is a sentence for the user."""
+
+
 class InvariantBroken(Exception):  # noqa: N818 (it is not an error of the caller)
     """Something that must hold does not: a bug of ours, and the node stops."""
 

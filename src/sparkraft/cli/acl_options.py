@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkraft.cli.errors import UsageError
+from sparkraft.cli.moment_options import add_moment
 from sparkraft.cli.options import Options, Values
 from sparkraft.security.acl_filter import AclFilter
 from sparkraft.security.acls import (
@@ -105,6 +106,7 @@ def acl_parser() -> Options:
             metavar="HOST",
         )
     options.values("--principal", about="with --list: only its entries", metavar="PRINCIPAL")
+    add_moment(options)
     options.flag("--producer", "entries of a producer: Write, Describe, Create on topics")
     options.flag("--idempotent", "with --producer: IdempotentWrite on the cluster")
     options.flag("--consumer", "entries of a consumer: Read, Describe on topics, Read on groups")

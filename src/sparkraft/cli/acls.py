@@ -20,8 +20,10 @@ from sparkraft.cli.acl_options import (
     resource_filters_with_entries,
 )
 from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.moment_options import moment_of, past_state
 from sparkraft.cli.session import connected, print_json, run
 from sparkraft.client.acl_admin import AclAdmin
+from sparkraft.client.past.settings import access_entries
 from sparkraft.security.acl_filter import AclFilter
 from sparkraft.security.acls import (
     Acl,
@@ -34,6 +36,7 @@ from sparkraft.security.acls import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from sparkraft.cli.moment_options import Moment
     from sparkraft.cli.options import Values
 
 Pattern = tuple[int, str, int]
@@ -44,6 +47,11 @@ def main(argv: list[str]) -> int:
     """Do the one action."""
     values = acl_parser().parse(argv)
     action = check_options(values)
+    moment = moment_of(values)
+    if moment is not None:
+        if action != "--list":
+            raise UsageError("--at-offset and --at-time go only with --list")
+        return run(_list_then(values, moment))
     actions = {"--add": _add, "--remove": _remove, "--list": _list}
     return run(_main(values, actions[action]))
 
@@ -131,7 +139,20 @@ def _confirmed(question: str) -> bool:
 
 async def _list(admin: AclAdmin, values: Values) -> None:
     filters = resource_filters(values) or [AclFilter()]
-    found = sorted({acl for each in filters for acl in await admin.describe_acls(each)})
+    _print_list(values, {acl for each in filters for acl in await admin.describe_acls(each)})
+
+
+async def _list_then(values: Values, moment: Moment) -> int:
+    filters = resource_filters(values) or [AclFilter()]
+    async with connected(values, client_id="acls-tool") as cluster:
+        state, _ = await past_state(cluster, moment)
+    known = access_entries(state)
+    _print_list(values, {acl for acl in known if any(each.matches(acl) for each in filters)})
+    return 0
+
+
+def _print_list(values: Values, acls: set[Acl]) -> None:
+    found = sorted(acls)
     principals: Sequence[str] = list(dict.fromkeys(one.strip() for one in values.principal))
     if values.output == "json":
         print_json([_json(acl) for acl in found if not principals or acl.principal in principals])

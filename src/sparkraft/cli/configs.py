@@ -6,6 +6,7 @@ Not here: quotas of users, clients and ips (`quota_configs`), SCRAM credentials 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.moment_options import Moment, add_moment, moment_of, past_state
 from sparkraft.cli.options import Options, Values, exactly_one, only_with
 from sparkraft.cli.quota_configs import (
     QUOTA_KINDS,
@@ -21,12 +23,15 @@ from sparkraft.cli.quota_configs import (
     describe_clients,
 )
 from sparkraft.cli.session import connected, print_json, run
+from sparkraft.cli.zookeeper_session import add_security
 from sparkraft.client.admin import Admin
 from sparkraft.client.groups import Groups
+from sparkraft.client.past.settings import config_entries, configured_names
 from sparkraft.client.values import ConfigEntry, ConfigOperation, ConfigSource, ResourceType
 
 if TYPE_CHECKING:
     from sparkraft.client.cluster import Cluster
+    from sparkraft.client.past.state import PastState
 
 _KINDS = {
     "topics": (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
@@ -90,7 +95,11 @@ def _options() -> Options:
     options.connection(controllers=True)
     options.flag("--describe", "list configs")
     options.flag("--alter", "change configs")
-    options.flag("--all", "with --describe: all configs, defaults and static ones included")
+    options.flag(
+        "--all",
+        "with --describe: all configs, defaults and static ones included; with --at-offset and "
+        "--at-time: of a broker also those of all brokers",
+    )
     options.values(
         "--entity-type",
         about=f"one of {', '.join((*_KINDS, *QUOTA_KINDS))}; users and clients go together",
@@ -113,9 +122,16 @@ def _options() -> Options:
     for name, kind in _SHORT_DEFAULTS.items():
         option = "--" + name.replace("_", "-")
         options.flag(option, f"short for --entity-type {kind} --entity-default")
+    add_moment(options)
     options.value("--add-config", about="k1=v1,k2=[v1,v2],k3=v3")
     options.value("--add-config-file", about="a properties file with configs", metavar="FILE")
     options.value("--delete-config", about="k1,k2: back to their defaults")
+    options.value(
+        "--zookeeper",
+        about="with --alter: SCRAM credentials of a user, before brokers in ZooKeeper mode start",
+        metavar="HOST:PORT[/chroot]",
+    )
+    add_security(options)
     options.output()
     return options
 
@@ -126,9 +142,17 @@ def main(argv: list[str]) -> int:
     action = exactly_one(values, ["--describe", "--alter"])
     only_with(values, ["--add-config", "--add-config-file", "--delete-config"], "--alter")
     entities = _entities(values)
+    moment = _moment(values, entities)
+    only_with(values, ["--zk-tls-config-file"], "--zookeeper")
+    if values.zookeeper is not None:
+        if action != "--alter" or values.bootstrap_server or values.bootstrap_controller:
+            raise UsageError("--zookeeper goes with --alter, and without servers to connect to")
+        from sparkraft.cli.zookeeper_users import alter_in_zookeeper
+
+        return run(alter_in_zookeeper(values, entities, _changes(values)))
     if set(entities) <= set(QUOTA_KINDS):
         if action == "--describe":
-            return run(describe_clients(values, entities))
+            return run(describe_clients(values, entities, moment))
         return run(alter_clients(values, entities, _changes(values)))
     entity = _entity(entities)
     if action == "--alter":
@@ -136,7 +160,21 @@ def main(argv: list[str]) -> int:
             raise UsageError("--alter needs --entity-name or --entity-default")
         changes = _changes(values)
         return run(_alter(values, entity, changes))
+    if moment is not None:
+        return run(_describe_then(values, entity, moment))
     return run(_describe(values, entity))
+
+
+def _moment(values: Values, entities: Entities) -> Moment | None:
+    """The moment to describe; the metadata log has only what was set dynamically."""
+    moment = moment_of(values)
+    if moment is None:
+        return None
+    if not values.describe:
+        raise UsageError("--at-offset and --at-time go only with --describe")
+    if "broker-loggers" in entities:
+        raise UsageError("levels of loggers are not in the metadata log; leave out --at-offset")
+    return moment
 
 
 def _entities(values: Values) -> Entities:
@@ -248,24 +286,62 @@ async def _configs(admin: Admin, entity: _Entity, name: str) -> list[ConfigEntry
 
 
 async def _describe(values: Values, entity: _Entity) -> int:
-    shown: list[dict[str, Any]] = []
+    found: list[_Described] = []
     async with connected(values, client_id="configs") as cluster:
         admin = Admin(cluster)
         for name in await _names(cluster, admin, entity):
             one = _Entity(entity.kind, name)
-            if not values.all and not await _exists(cluster, admin, one):
-                print(f"The {one.singular} '{name}' doesn't exist and doesn't have dynamic config.")
-                continue
-            entries = await _configs(admin, one, name)
-            if not values.all:
-                entries = [entry for entry in entries if entry.source is one.own_source]
-            if values.output == "json":
-                shown.append(_as_json(one, entries))
-            else:
-                _print(one, entries, is_all=values.all)
+            is_known = values.all or await _exists(cluster, admin, one)
+            found.append((one, await _configs(admin, one, name) if is_known else None))
+    _show(values, found, is_whole=values.all)
+    return 0
+
+
+async def _describe_then(values: Values, entity: _Entity, moment: Moment) -> int:
+    async with connected(values, client_id="configs") as cluster:
+        state, _ = await past_state(cluster, moment)
+    known = _names_then(state, entity)
+    found: list[_Described] = []
+    for name in known if entity.name is None else [entity.name]:
+        one = _Entity(entity.kind, name)
+        entries = config_entries(state, (one.resource_type, name))
+        found.append((one, entries if entries or name in {"", *known} else None))
+    _show(values, found, is_whole=False)
+    return 0
+
+
+def _names_then(state: PastState, entity: _Entity) -> list[str]:
+    match entity.kind:
+        case "topics":
+            return sorted(state.topic_ids)
+        case "brokers":
+            return [*map(str, sorted(state.brokers)), ""]
+        case _:
+            return configured_names(state, entity.resource_type)
+
+
+_Described = tuple[_Entity, list[ConfigEntry] | None]
+"""A resource with its configs; None if it does not exist."""
+
+
+def _show(values: Values, found: list[_Described], *, is_whole: bool) -> None:
+    shown: list[dict[str, Any]] = []
+    for one, known in found:
+        if known is None:
+            print(
+                f"The {one.singular} '{one.name}' doesn't exist and doesn't have dynamic config.",
+                file=sys.stderr if values.output == "json" else sys.stdout,
+            )
+            continue
+        entries = known
+        if not values.all:
+            entries = [entry for entry in known if entry.source is one.own_source]
+        if values.output == "json":
+            shown.append(_as_json(one, entries))
+        else:
+            _print(one, entries, is_all=is_whole)
     if values.output == "json":
         print_json(shown)
-    return 0
 
 
 async def _names(cluster: Cluster, admin: Admin, entity: _Entity) -> list[str]:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkraft.base.errors import InputError
+from sparkraft.base.malloc import tune_malloc
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.local_console import TOKEN_VARIABLE
 from sparkraft.cli.options import Options
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     import socket
 
     from sparkraft.cli.options import Values
+    from sparkraft.console.message_config import MessageConfig
+
+_MAPPED_BYTES_MIN = 256 << 10
+_KEPT_BYTES = 1 << 20
+"""The console has one thread that allocates large buffers: pages of the metadata log and answers.
+Freed ones go back to the system at once."""
 
 INSTALL = "pip install 'sparkraft[console]'"
 
@@ -62,15 +70,29 @@ def main(argv: list[str]) -> int:
         metavar="NAME",
         default="X-Forwarded-User",
     )
+    options.value(
+        "--pipelines",
+        about="also show pipelines whose checkpoints are below this folder",
+        metavar="DIR",
+    )
+    options.value(
+        "--config",
+        about="schemas that records are decoded with, and fields that are hidden (TOML)",
+        metavar="FILE",
+    )
     options.flag("--read-only", "let no visitor change the cluster")
     options.flag("--hide-messages", "let no visitor read records")
     values = options.parse(argv)
     access = _access(values)
+    if values.pipelines is not None and not Path(values.pipelines).is_dir():
+        raise UsageError(f"--pipelines {values.pipelines}: not a folder")
     try:
         address = parse_listen(values.listen, is_open=access.is_open)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from error
     check_extra()
+    tune_malloc(mapped_bytes_min=_MAPPED_BYTES_MIN, kept_bytes=_KEPT_BYTES, arenas=1)
+    messages = _messages(values)
     try:
         listening = bind(address)
     except OSError as error:
@@ -78,7 +100,23 @@ def main(argv: list[str]) -> int:
             f"cannot listen on {address.host}:{address.port}: {error.strerror}"
         ) from error
     with listening:
-        return run(_main(values, listening, access))
+        return run(_main(values, listening, access, messages))
+
+
+def _messages(values: Values) -> MessageConfig:
+    """The content of `--config`; nothing without it."""
+    from sparkraft.console.message_config import MessageConfig, load_message_config
+    from sparkraft.console.registered_schemas import RegisteredSchemas
+
+    if values.config is None:
+        return MessageConfig()
+    try:
+        found = load_message_config(Path(values.config))
+        if found.registry:
+            RegisteredSchemas(found.registry)  # whether it is a URL
+    except InputError as error:
+        raise UsageError(f"--config {error}") from error
+    return found
 
 
 def _access(values: Values) -> AccessSettings:
@@ -115,7 +153,9 @@ def check_extra() -> None:
         raise CommandError(f"{error.name} is not installed; the console needs {INSTALL}") from error
 
 
-async def _main(values: Values, listening: socket.socket, access: AccessSettings) -> int:
+async def _main(
+    values: Values, listening: socket.socket, access: AccessSettings, messages: MessageConfig
+) -> int:
     from sparkraft.console.serve import serve_console
 
     properties = client_properties(values.command_config)
@@ -132,6 +172,8 @@ async def _main(values: Values, listening: socket.socket, access: AccessSettings
             listening,
             bootstrap=values.bootstrap_server,
             access=access,
+            messages=messages,
             hosts=(authority, *values.host),
+            pipelines_folder=None if values.pipelines is None else Path(values.pipelines),
         )
     return 0

@@ -1,7 +1,8 @@
 """`dump-log`: prints segments, indexes, snapshots and cluster metadata, as `kafka-dump-log.sh`.
 
 Reads files only; the node that owns them may be running. Errors in a file are reported on standard
-error, and the exit code is then 1. Records are decoded by `client.decoders`.
+error, and the exit code is then 1. Records are decoded by `client.decoders`. Secrets of the cluster
+metadata are not shown, with `--print-data-log` either; Kafka's tool prints them.
 
 Not done: Java decoder classes, tiered storage's metadata.
 """
@@ -18,7 +19,7 @@ from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.session import warn
 from sparkraft.client.decoders.batches import batch_json, batch_text, record_json, record_text
-from sparkraft.client.decoders.internal_topics import DECODERS, plain
+from sparkraft.client.decoders.internal_topics import DECODERS, metadata_decoder, text_decoder
 from sparkraft.records.batch import (
     BATCH_OVERHEAD,
     BatchHeader,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _NAME_DIGITS = 20
 _INT_MAX = 0x7FFFFFFF
+_METADATA_DIRECTORY = "__cluster_metadata-0"
 _JAVA_STRING_DECODERS = (
     "org.apache.kafka.tools.api.StringDecoder",
     "kafka.serializer.StringDecoder",
@@ -123,16 +125,25 @@ def read_batches(file: BinaryIO, limit: int) -> Iterator[tuple[BatchHeader, byte
     file.seek(position)
 
 
-def _decoder(values: Values) -> Decoder | None:
+def _decoder(values: Values, path: Path) -> Decoder | None:
+    from sparkraft.metadata.redaction import redacted
+
+    if values.cluster_metadata_decoder:
+        return metadata_decoder(redacted)
     for name, choice in DECODERS.items():
         if getattr(values, name.replace("-", "_")):
             return choice.decode
     is_asked = values.print_data_log or values.key_decoder_class or values.value_decoder_class
-    return plain if is_asked else None
+    return text_decoder(redacted, is_metadata=_is_metadata(path)) if is_asked else None
+
+
+def _is_metadata(path: Path) -> bool:
+    """Whether a file is at a place for metadata; a copied segment may be elsewhere."""
+    return path.suffix == ".checkpoint" or path.resolve().parent.name == _METADATA_DIRECTORY
 
 
 def _dump_log(path: Path, values: Values) -> list[str]:
-    decoder = _decoder(values)
+    decoder = _decoder(values, path)
     is_deep = decoder is not None or values.deep_iteration
     problems: list[str] = []
     last: int | None = None

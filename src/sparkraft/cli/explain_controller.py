@@ -22,6 +22,12 @@ def main(argv: list[str]) -> int:
     )
     options.connection()
     options.value("--last", about=f"decisions shown (default {_LAST})", type=int, default=_LAST)
+    options.value(
+        "--epochs",
+        about="newest epochs shown, each with its race, failover and resignation (default 0)",
+        type=int,
+        default=0,
+    )
     options.output()
     return run(_main(options.parse(argv)))
 
@@ -32,6 +38,6 @@ async def _main(values: Values) -> int:
     if values.output == "json":
         print_json(document)
         return 0
-    for line in controller_lines(document, max(values.last, 0)):
+    for line in controller_lines(document, max(values.last, 0), max(values.epochs, 0)):
         print(line)
     return 0

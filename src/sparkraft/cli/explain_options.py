@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import CommandError
+from sparkraft.cli.moment_options import Moment, add_moment, moment_of
 from sparkraft.cli.options import Options, Values
-from sparkraft.cli.past_time import past_time
 from sparkraft.cli.session import connected, print_json
 from sparkraft.client.errors import sentence_of
 
@@ -24,10 +24,7 @@ EVENTS_MAX = 10
 def options_for(what: str, about: str) -> Options:
     options = Options(f"explain {what}", about)
     options.connection(controllers=True)
-    options.value(
-        "--at-offset", about="as of this offset of the metadata log, not as of now", type=int
-    )
-    options.value("--at-time", about="as of then: 90s, 10m, 2h, 3d ago, or 2026-11-20T12:00:00Z")
+    add_moment(options)
     options.value(
         "--last", about=f"how many changes to show of each kind ({EVENTS_MAX})", type=int,
         default=EVENTS_MAX,
@@ -44,13 +41,12 @@ async def history_report(
     from sparkraft.client.history import fetch_history
     from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest
 
-    if values.at_offset is not None and values.at_time is not None:
-        raise UsageError("give --at-offset or --at-time, not both")
+    moment = moment_of(values) or Moment(-1, -1)
     request = DescribeHistoryRequest(
         topics=list(topics),
         broker_ids=list(brokers),
-        at_offset=-1 if values.at_offset is None else values.at_offset,
-        at_ms=past_time(values.at_time, "--at-time"),
+        at_offset=moment.offset,
+        at_ms=moment.at_ms,
         # ISR changes and elections share one list of events; fetch enough for both.
         events_max=max(1, values.last) * 5,
         whole_log=values.whole_log,

@@ -10,7 +10,7 @@ from sparkraft.cli.past_time import past_time
 from sparkraft.cli.session import connected, print_json, run
 from sparkraft.client.explain.quorum import epochs_of, quorum_document
 from sparkraft.client.lost_directory import lost_directories
-from sparkraft.client.quorum_admin import witnesses
+from sparkraft.client.quorum_admin import has_quorum, witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +32,10 @@ def main(argv: list[str]) -> int:
 
 async def _main(values: Values, *, since_ms: int) -> int:
     async with connected(values, client_id="explain") as cluster:
+        if not await has_quorum(cluster):
+            raise CommandError(
+                "the cluster is in ZooKeeper mode; `explain controller` shows its controllers"
+            )
         seen, silent = await witnesses(cluster)
         lost = await lost_directories(cluster) if any(n.leader_id >= 0 for n in seen) else []
     if not seen:

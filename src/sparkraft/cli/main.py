@@ -32,6 +32,7 @@ _KAFKA_COMMANDS = {
     "metadata-quorum": "the state of the metadata quorum",
     "features": "describe, upgrade, downgrade feature levels",
     "zookeeper-shell": "read and change the znodes of a ZooKeeper ensemble",
+    "zookeeper-security-migration": "set or remove access control lists of znodes",
     "producer-perf-test": "measure producing",
     "consumer-perf-test": "measure consuming",
 }

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sparkraft.base.errors import InputError
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.past_time import past_time
@@ -65,11 +66,10 @@ def _mistakes(file: str) -> Iterator[None]:
     from sparkraft.pipeline.places import OptionError
     from sparkraft.pipeline.run import PipelineError
     from sparkraft.pipeline.session import NoJava
-    from sparkraft.pipeline.spec import SpecError
 
     try:
         yield
-    except (SpecError, OptionError) as error:
+    except (InputError, OptionError) as error:
         said = str(error)
         raise CommandError(said if said.startswith(f"{file}: ") else f"{file}: {said}") from error
     except (NoJava, PipelineError) as error:
@@ -84,13 +84,17 @@ def _load(values: Values) -> Pipeline:
 
 def _run(options: Options, argv: Sequence[str]) -> int:
     _file(options)
-    options.value("--master", about="Spark master (default: the file's, else local[*])")
+    options.value(
+        "--master",
+        about="Spark master, or sc://HOST of Spark Connect (default: the file's, else local[*])",
+    )
     options.flag("--once", "stop when everything there is now is processed")
     options.flag("--check", "only look for mistakes in FILE, process nothing")
     values = options.parse(argv)
     _needs_spark()
     from dataclasses import replace
 
+    from sparkraft.pipeline import connect
     from sparkraft.pipeline import run as running
 
     with _mistakes(values.file):
@@ -103,7 +107,9 @@ def _run(options: Options, argv: Sequence[str]) -> int:
                 warn(f"note: {note}")
             warn(f"{values.file} is fine")
             return 0
-        warn(f"{pipeline.name}: starting Spark on {pipeline.master}")
+        master = connect.shown(pipeline.master)
+        what = "connecting to" if connect.is_connect(master) else "starting Spark on"
+        warn(f"{pipeline.name}: {what} {master}")
         running.run(pipeline, on_progress=_show, should_stop=_stopper())
     return 0
 
@@ -339,7 +345,8 @@ def _recover(options: Options, argv: Sequence[str]) -> int:
     options.value("--replay", about="let Spark write this lost batch again", type=int)
     values = options.parse(argv)
     _needs_spark()
-    from sparkraft.pipeline.exactly_once import Committer, LostTransactionsError
+    from sparkraft.pipeline.decisions import LostTransactionsError
+    from sparkraft.pipeline.exactly_once import Committer
     from sparkraft.pipeline.options import sink_options
     from sparkraft.pipeline.places import OptionError
 
@@ -393,9 +400,12 @@ def _audit(options: Options, argv: Sequence[str]) -> int:
     options.value("--master", default="local[*]", about="of Spark (default: local[*])")
     values = options.parse(argv)
     _needs_spark()
-    from sparkraft.pipeline import replica_audit
+    from sparkraft.pipeline import connect, replica_audit
     from sparkraft.pipeline.options import source_options
     from sparkraft.pipeline.session import session
+
+    if connect.is_connect(values.master):
+        raise UsageError("audit does not work over Spark Connect: name a Spark master")
 
     given = {"kafka.bootstrap.servers": values.bootstrap_server, "subscribe": values.topic}
     with _mistakes("--bootstrap-server"), tempfile.TemporaryDirectory(prefix="sparkraft-") as work:

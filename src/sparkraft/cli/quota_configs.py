@@ -6,8 +6,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.moment_options import past_state
 from sparkraft.cli.session import connected, print_json
 from sparkraft.cli.user_scram import alter_user, credentials_json, print_credentials
+from sparkraft.client.past.settings import client_quotas, scram_users
 from sparkraft.client.quota_admin import QuotaAdmin
 from sparkraft.client.scram_admin import ScramAdmin
 from sparkraft.client.values import ConfigOperation
@@ -24,6 +26,7 @@ from sparkraft.security.scram import BY_NAME
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sparkraft.cli.moment_options import Moment
     from sparkraft.cli.options import Values
     from sparkraft.security.quotas import QuotaEntity
 
@@ -108,15 +111,22 @@ def _number(key: str, text: str) -> float:
         raise CommandError(f"Cannot parse quota configuration value for {key}: {text}") from None
 
 
-async def describe_clients(values: Values, entities: Entities) -> int:
+async def describe_clients(values: Values, entities: Entities, moment: Moment | None) -> int:
     """Print the quotas of entities with exactly these types, and SCRAM credentials of users."""
     wanted = {QUOTA_KINDS[kind]: name for kind, name in entities.items()}
+    user = entities.get("users")
+    has_users = list(entities) == ["users"] and user != ""
     users: dict[str, Any] = {}
     async with connected(values, client_id="configs") as cluster:
-        found = await QuotaAdmin(cluster).describe_client_quotas(wanted)
-        if list(entities) == ["users"] and entities["users"] != "":
-            user = entities["users"]
-            users = await ScramAdmin(cluster).describe([] if user is None else [user])
+        if moment is not None:
+            state, _ = await past_state(cluster, moment)
+            found = client_quotas(state, wanted)
+            known = scram_users(state) if has_users else {}
+            users = {name: known[name] for name in known if user in {None, name}}
+        else:
+            found = await QuotaAdmin(cluster).describe_client_quotas(wanted)
+            if has_users:
+                users = await ScramAdmin(cluster).describe([] if user is None else [user])
     if values.output == "json":
         shown = [_json(entity, quotas) for entity, quotas in found.items()]
         print_json([*shown, *credentials_json(users)])

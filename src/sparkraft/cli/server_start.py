@@ -46,7 +46,10 @@ def main(argv: list[str]) -> int:
         raise CommandError(f"{path}: {error}") from error
     _configure_log(config)
     _report_crashes(config)
-    return _run(config)
+    try:
+        return _run(config)
+    except ConfigError as error:  # only the node itself can check it
+        raise CommandError(f"{path}: {error}") from error
 
 
 def _run(config: "NodeConfig") -> int:

@@ -3,6 +3,7 @@
 sparkraft simulate --seed 7 --trace -            one seed, its whole trace
 sparkraft simulate --seed 7 --show               one seed, played in a browser
 sparkraft simulate --seeds 1..200 --seconds 60   many, on all cores
+sparkraft simulate --cluster zookeeper --seed 7  brokers in ZooKeeper mode
 """
 
 from __future__ import annotations
@@ -48,11 +49,17 @@ def _options() -> Options:
         "only cores have)",
         choices=["nodes", "cores"],
     )
+    options.value(
+        "--cluster",
+        about="kraft: nodes with a quorum (default); zookeeper: brokers in ZooKeeper mode",
+        choices=["kraft", "zookeeper"],
+    )
     options.value("--seed", about="run this seed", type=int)
     options.value("--seeds", about="run seeds A to B on all cores", metavar="A..B")
     options.value(
         "--nodes",
-        about="voters; default: 3 in chaos of whole nodes, else what the scenario and the seed say",
+        about="voters, or brokers in ZooKeeper mode; default: 3 in chaos of whole nodes, else what "
+        "the scenario and the seed say",
         type=int,
     )
     options.value(
@@ -72,8 +79,8 @@ def _options() -> Options:
     options.value(
         "--workload",
         about="clients of whole nodes: create topics (default), write and read records, write "
-        "transactions, or join a group",
-        choices=["create-topics", "produce-consume", "transactions", "groups"],
+        "transactions, join a group, or act as several users with access control",
+        choices=["create-topics", "produce-consume", "transactions", "groups", "principals"],
     )
     options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
@@ -96,6 +103,9 @@ def _options() -> Options:
 
 
 _SECONDS = 60
+_ZOOKEEPER = "zookeeper"
+"""The cluster, and its scenario."""
+
 _OPTION_OF = {
     "nodes": "--nodes",
     "observers": "--observers",
@@ -109,8 +119,8 @@ _OPTION_OF = {
 _WORKLOAD_OF = {"leaders-come-and-go": "produce-consume", "replicas-move": "produce-consume"}
 """The workload of scenarios that have their own, and faults to choose."""
 
-_OF_COORDINATORS = ("transactions", "groups")
-"""Workloads of clients of coordinators."""
+_OF_COORDINATORS = ("transactions", "groups", "principals")
+"""Workloads of clients of coordinators, among others."""
 
 _REPLICAS = 3
 """Of the topics that clients write to."""
@@ -152,7 +162,7 @@ def _check_jobs(values: Values) -> None:
 def _settings(values: Values) -> Settings:
     from sparkraft.simulation.scenarios.core_scenarios import Settings
 
-    scenario = values.scenario or "chaos"
+    scenario = _scenario(values)
     tier = values.tier or _tier_of(scenario)
     _check_scenario(values, tier, scenario)
     settings = Settings(
@@ -168,6 +178,18 @@ def _settings(values: Values) -> Settings:
     )
     _check_sizes(settings)
     return settings
+
+
+def _scenario(values: Values) -> str:
+    """The scenario to run; that of ZooKeeper mode belongs to its cluster, and no other does."""
+    named: str | None = values.scenario
+    if values.cluster == _ZOOKEEPER and named not in (None, _ZOOKEEPER):
+        raise UsageError(
+            f"scenario {named} is not of --cluster {_ZOOKEEPER}; leave out one of them"
+        )
+    if values.cluster == "kraft" and named == _ZOOKEEPER:
+        raise UsageError(f"scenario {named} is of --cluster {_ZOOKEEPER}")
+    return _ZOOKEEPER if values.cluster == _ZOOKEEPER else named or "chaos"
 
 
 def _tier_of(scenario: str) -> str:
@@ -192,8 +214,9 @@ def _check_scenario(values: Values, tier: str, scenario: str) -> None:
             + (" of --tier nodes" if "--workload" in useless else "")
         )
     if values.nodes is not None and values.nodes < found.nodes_min:
+        kind = "brokers" if scenario == _ZOOKEEPER else "voters"
         raise UsageError(
-            f"--nodes {values.nodes}: scenario {scenario} takes {found.nodes_min} voters or more"
+            f"--nodes {values.nodes}: scenario {scenario} takes {found.nodes_min} {kind} or more"
         )
 
 
@@ -243,7 +266,8 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
         return borne or usable
     named = tuple(values.faults.split(","))
     others = [kind for kind in named if kind not in usable]
-    if others and tier == "nodes" and set(others) <= {*RECORD_FAULTS, *MOVE_FAULTS}:
+    needs_records = set(others) <= {*RECORD_FAULTS, *MOVE_FAULTS} and scenario != _ZOOKEEPER
+    if others and tier == "nodes" and needs_records:
         raise UsageError(f"faults {', '.join(others)} need records; add --workload produce-consume")
     if others:
         raise UsageError(f"no fault {', '.join(others)} of --tier {tier}; --list names them")
@@ -259,10 +283,13 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
 def _usable_faults(workload: str | None, tier: str, scenario: str) -> tuple[str, ...]:
     from sparkraft.simulation.scenarios.coordinator_scenarios import fault_kinds
     from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.scenarios.zookeeper_faults import ZOOKEEPER_FAULTS
     from sparkraft.simulation.world.nemesis import ALL
 
     if tier != "nodes":
         return tuple(ALL)
+    if scenario == _ZOOKEEPER:
+        return ZOOKEEPER_FAULTS
     if workload in _OF_COORDINATORS:
         return tuple(fault_kinds())
     needed = RECORD_FAULTS | MOVE_FAULTS if _needs_replicas(workload, scenario) else {}
@@ -278,6 +305,7 @@ def _list() -> int:
         RECORD_FAULTS,
     )
     from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
+    from sparkraft.simulation.scenarios.zookeeper_faults import ZOOKEEPER_FAULTS
     from sparkraft.simulation.world.core_points import CORE_POINTS
     from sparkraft.simulation.world.nemesis import ALL
     from sparkraft.simulation.world.points import POINTS
@@ -293,6 +321,7 @@ def _list() -> int:
             print(f"  {name}\n      {(function.__doc__ or '').splitlines()[0]}")
         print(f"faults of --tier {tier}:\n  {', '.join(faults)}")
         print(f"fault points of --tier {tier}:\n  {', '.join(points)}")
+    print(f"faults of --cluster {_ZOOKEEPER}:\n  {', '.join(ZOOKEEPER_FAULTS)}")
     return 0
 
 
@@ -382,7 +411,9 @@ def command(settings: Settings) -> str:
     from sparkraft.simulation.scenarios.scenario_options import options_of
 
     words = [f"sparkraft simulate --tier {settings.tier}", f"--seed {settings.seed}"]
-    if settings.scenario != "chaos":
+    if settings.scenario == _ZOOKEEPER:
+        words.append(f"--cluster {_ZOOKEEPER}")
+    elif settings.scenario != "chaos":
         words.append(f"--scenario {settings.scenario}")
     faults = settings.faults
     written: dict[str, object] = {

@@ -5,6 +5,7 @@ Not done: partitions in reassignment are shown as they are now, without adding a
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -29,6 +30,9 @@ _FILTERS = (
     "--at-min-isr-partitions",
 )
 _REPLICATION_FACTOR_MAX = 0x7FFF
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+"""A topic's name, in which a period is just that."""
+
 _NO_DELETE_CONFIG = (
     "delete-config option is no longer supported and deprecated since version 4.0. The config will "
     "be fully removed in future releases."
@@ -171,8 +175,12 @@ async def _names(admin: Admin, values: Values) -> list[str]:
         name for name in everything if wanted.allows(name, exclude_internal=values.exclude_internal)
     ]
     if values.topic and not names and not values.if_exists and not values.list:
-        raise CommandError(f"Topic '{values.topic}' does not exist as expected")
+        raise _missing(values.topic)
     return names
+
+
+def _missing(topic: str) -> CommandError:
+    return CommandError(f"Topic '{topic}' does not exist as expected")
 
 
 async def _list(admin: Admin, values: Values) -> None:
@@ -195,9 +203,26 @@ async def _alter(admin: Admin, values: Values) -> None:
 
 
 async def _delete(admin: Admin, values: Values) -> None:
-    names = await _names(admin, values)
+    try:
+        names = await _names(admin, values)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION or not _NAME.fullmatch(values.topic):
+            raise
+        # A controller deletes topics, but does not list them to match a regular expression.
+        await _delete_unlisted(admin, values)
+        return
     if names:
         _raise_first(await admin.delete_topics(names))
+
+
+async def _delete_unlisted(admin: Admin, values: Values) -> None:
+    outcome = await admin.delete_topics([values.topic])
+    error = outcome[values.topic]
+    if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if values.if_exists:
+            return
+        raise _missing(values.topic)
+    _raise_first(outcome)
 
 
 def _raise_first(outcome: dict[str, KafkaError | None]) -> None:

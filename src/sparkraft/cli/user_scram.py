@@ -64,11 +64,11 @@ async def alter_user(
         raise CommandError("SCRAM credentials need --entity-name; there are no defaults of them")
     deletions, additions = [], []
     for key, operation, value in changes:
-        mechanism = _mechanism(key)
+        mechanism = mechanism_of(key)
         if operation is ConfigOperation.DELETE:
             deletions.append(mechanism)
         else:
-            additions.append(_credential(mechanism, value or ""))
+            additions.append(credential_of(mechanism, value or ""))
     async with connected(values, client_id="configs") as cluster:
         await ScramAdmin(cluster).alter(user, delete=deletions, add=additions)
     if values.output == "text":
@@ -76,7 +76,8 @@ async def alter_user(
     return 0
 
 
-def _mechanism(key: str) -> ScramMechanism:
+def mechanism_of(key: str) -> ScramMechanism:
+    """The mechanism that a config names; CommandError for another config."""
     if key not in BY_NAME:
         raise CommandError(
             f"{key} cannot be set for users; SCRAM credentials ({', '.join(BY_NAME)}) can, quotas "
@@ -85,7 +86,7 @@ def _mechanism(key: str) -> ScramMechanism:
     return BY_NAME[key]
 
 
-def _credential(mechanism: ScramMechanism, text: str) -> NewCredential:
+def credential_of(mechanism: ScramMechanism, text: str) -> NewCredential:
     """A credential from its value; errors do not contain the value, which has a password."""
     found = _CREDENTIAL.fullmatch(text.removeprefix("[").removesuffix("]"))
     if found is None:

@@ -7,12 +7,10 @@ are any. Before an upgrade or a migration, such znodes would stop a broker or a 
 import asyncio
 from typing import Any, NamedTuple
 
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options
 from sparkraft.cli.session import print_json
-from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
-from sparkraft.zookeeper.client import ZooKeeperClient
-from sparkraft.zookeeper.connect_string import ConnectString, parse_connect_string
+from sparkraft.cli.zookeeper_session import add_security, ensemble_session
 from sparkraft.zookeeper.errors import ZooKeeperError
 from sparkraft.zookeeper.migration.reading import read_tree
 from sparkraft.zookeeper.migration.tree import ZnodeTree
@@ -20,10 +18,10 @@ from sparkraft.zookeeper.znodes import tree
 from sparkraft.zookeeper.znodes.brokers import BROKER_IDS
 from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID, CONTROLLER, MIGRATION
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
+from sparkraft.zookeeper.znodes.security import LITERAL_ACLS, PREFIXED_ACLS
 from sparkraft.zookeeper.znodes.topics import TOPICS
 
-CONNECT_MS_MAX = 30_000
-"""As long as `zookeeper-shell` waits for a server."""
+_ACL_ROOTS = (f"{LITERAL_ACLS}/", f"{PREFIXED_ACLS}/")
 
 
 class Cluster(NamedTuple):
@@ -44,14 +42,11 @@ def main(argv: list[str]) -> int:
     options = Options("zookeeper-check", "Reads all znodes of a Kafka cluster and checks them.")
     options.add_argument("server", metavar="HOST:PORT[/chroot]", help="the ensemble's servers")
     options.value("--output", about="text or json", choices=("text", "json"), default="text")
+    add_security(options)
     values = options.parse(argv)
-    try:
-        ensemble = parse_connect_string(values.server)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    cluster = asyncio.run(_read(ensemble))
+    cluster = asyncio.run(_read(values.server, values.zk_tls_config_file))
     if not cluster.values and not cluster.problems:
-        raise CommandError(f"no Kafka cluster in {ensemble}")
+        raise CommandError(f"no Kafka cluster in {values.server}")
     shown = _describe(cluster)
     if values.output == "json":
         print_json(shown)
@@ -60,23 +55,12 @@ def main(argv: list[str]) -> int:
     return 1 if cluster.problems else 0
 
 
-async def _read(ensemble: ConnectString) -> Cluster:
-    client = ZooKeeperClient(
-        ensemble,
-        connect=SystemNetwork().connect,
-        clock=SystemClock(),
-        entropy=SystemEntropy(),
-    )
+async def _read(server: str, file: str | None) -> Cluster:
     try:
-        await client.start(CONNECT_MS_MAX)
-    except TimeoutError as error:
-        raise CommandError(str(error)) from error
-    try:
-        znodes = await read_tree(client)
+        async with ensemble_session(server, file) as client:
+            znodes = await read_tree(client)
     except ZooKeeperError as error:
         raise CommandError(str(error)) from error
-    finally:
-        await client.close()
     cluster = Cluster({}, [])
     for path in znodes:
         _decode(znodes, path, cluster)
@@ -101,7 +85,7 @@ def _describe(cluster: Cluster) -> dict[str, Any]:
         "isKRaftController": controller is not None and controller.kraft_epoch >= 0,
         "brokers": sorted(map(int, cluster.below(BROKER_IDS))),
         "topics": len(cluster.below(TOPICS)),
-        "hasAcls": any(path.startswith("/kafka-acl/") for path in cluster.values),
+        "hasAcls": any(path.startswith(_ACL_ROOTS) for path in cluster.values),
         "isMigrated": migration is not None and migration.metadata_offset >= 0,
         "problems": [{"path": each.path, "reason": each.reason} for each in cluster.problems],
     }

@@ -11,11 +11,9 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options
-from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
-from sparkraft.zookeeper.client import ZooKeeperClient
-from sparkraft.zookeeper.connect_string import ConnectString, parse_connect_string
+from sparkraft.cli.zookeeper_session import add_security, ensemble_session
 from sparkraft.zookeeper.controller import store, znodes
 from sparkraft.zookeeper.controller.election import depose
 from sparkraft.zookeeper.controller.steps import ControllerMovedError
@@ -23,11 +21,9 @@ from sparkraft.zookeeper.driver import execute
 
 if TYPE_CHECKING:
     from sparkraft.cli.options import Values
+    from sparkraft.zookeeper.client import ZooKeeperClient
     from sparkraft.zookeeper.controller.steps import Steps, T
     from sparkraft.zookeeper.controller.znodes import Registration
-
-CONNECT_MS_MAX = 30_000
-"""As `zookeeper-shell`."""
 
 ELECTION_SECONDS_MAX = 30
 """Brokers compete at once; a controller that hangs in its failover is not waited for."""
@@ -43,29 +39,17 @@ def main(argv: list[str]) -> int:
         "--zookeeper", about="the ensemble's servers", metavar="HOST:PORT[/chroot]", required=True
     )
     options.value("--output", about="text or json", choices=["text", "json"], default="text")
+    add_security(options)
     values = options.parse(argv)
-    try:
-        ensemble = parse_connect_string(values.zookeeper)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return asyncio.run(_main(ensemble, values))
+    return asyncio.run(_main(values))
 
 
-async def _main(ensemble: ConnectString, values: Values) -> int:
-    client = ZooKeeperClient(
-        ensemble, connect=SystemNetwork().connect, clock=SystemClock(), entropy=SystemEntropy()
-    )
-    try:
-        await client.start(CONNECT_MS_MAX)
-    except TimeoutError as error:
-        raise CommandError(str(error)) from error
-    try:
+async def _main(values: Values) -> int:
+    async with ensemble_session(values.zookeeper, values.zk_tls_config_file) as client:
         if values.action == "move":
             print(await _move(client))
         else:
             _print(await _describe(client), values)
-    finally:
-        await client.close()
     return 0
 
 

@@ -9,15 +9,13 @@ import asyncio
 import json
 from collections import Counter
 
-from sparkraft.base.ids import Millis
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options
 from sparkraft.cli.session import print_json
+from sparkraft.cli.zookeeper_session import add_security, ensemble_session
 from sparkraft.metadata.redaction import redacted
 from sparkraft.protocol.json_form import to_json
-from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
-from sparkraft.zookeeper.client import ZooKeeperClient
-from sparkraft.zookeeper.connect_string import ConnectString, parse_connect_string
+from sparkraft.server.env import SystemEntropy
 from sparkraft.zookeeper.errors import ZooKeeperError
 from sparkraft.zookeeper.migration.conditions import conditions_of
 from sparkraft.zookeeper.migration.progress import progress_of
@@ -26,9 +24,6 @@ from sparkraft.zookeeper.migration.records import batches_of
 from sparkraft.zookeeper.migration.tree import ZnodeTree
 from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
-
-CONNECT_MS_MAX = Millis(30_000)
-"""As `zookeeper-shell`."""
 
 
 def main(argv: list[str]) -> int:
@@ -39,14 +34,11 @@ def main(argv: list[str]) -> int:
         "--zookeeper", about="the ensemble's servers", metavar="HOST:PORT[/chroot]", required=True
     )
     options.value("--output", about="text or json", choices=["text", "json"], default="text")
+    add_security(options)
     values = options.parse(argv)
-    try:
-        ensemble = parse_connect_string(values.zookeeper)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    tree = asyncio.run(_read(ensemble))
+    tree = asyncio.run(_read(values.zookeeper, values.zk_tls_config_file))
     if CLUSTER_ID not in tree:
-        raise CommandError(f"no Kafka cluster in {ensemble}")
+        raise CommandError(f"no Kafka cluster in {values.zookeeper}")
     as_json = values.output == "json"
     try:
         if values.action == "check":
@@ -58,20 +50,12 @@ def main(argv: list[str]) -> int:
         raise CommandError(f"{error.path}: {error.reason}") from error
 
 
-async def _read(ensemble: ConnectString) -> ZnodeTree:
-    client = ZooKeeperClient(
-        ensemble, connect=SystemNetwork().connect, clock=SystemClock(), entropy=SystemEntropy()
-    )
+async def _read(server: str, file: str | None) -> ZnodeTree:
     try:
-        await client.start(CONNECT_MS_MAX)
-    except TimeoutError as error:
-        raise CommandError(str(error)) from error
-    try:
-        return await read_tree(client)
+        async with ensemble_session(server, file) as client:
+            return await read_tree(client)
     except ZooKeeperError as error:
         raise CommandError(str(error)) from error
-    finally:
-        await client.close()
 
 
 def _check(tree: ZnodeTree, *, as_json: bool) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options
+from sparkraft.cli.zookeeper_session import add_security, ensemble_session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 REHEARSER = -2
 """Node id of a rehearsing controller; no broker has it."""
-
-CONNECT_MS_MAX = 30_000
-"""As `zookeeper-shell`."""
 
 
 def options_for(name: str, about: str) -> Options:
@@ -52,6 +50,7 @@ def options_for(name: str, about: str) -> Options:
         default="PLAINTEXT",
     )
     options.value("--output", about="text or json", choices=["text", "json"], default="text")
+    add_security(options)
     return options
 
 
@@ -79,25 +78,8 @@ def _sender(values: Values) -> Sender:
 
 
 async def _run(rehearse: Rehearse, values: Values) -> tuple[Active, Rehearsal]:
-    from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
-    from sparkraft.zookeeper.client import ZooKeeperClient
-    from sparkraft.zookeeper.connect_string import parse_connect_string
-
-    try:
-        ensemble = parse_connect_string(values.zookeeper)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    client = ZooKeeperClient(
-        ensemble, connect=SystemNetwork().connect, clock=SystemClock(), entropy=SystemEntropy()
-    )
-    try:
-        await client.start(CONNECT_MS_MAX)
-    except TimeoutError as error:
-        raise CommandError(str(error)) from error
-    try:
+    async with ensemble_session(values.zookeeper, values.zk_tls_config_file) as client:
         return await rehearse(client, values)
-    finally:
-        await client.close()
 
 
 async def new_active(client: ZooKeeperClient, values: Values) -> Active:

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import UsageError
 from sparkraft.cli.options import Options
-from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
+from sparkraft.cli.zookeeper_session import add_security, ensemble_session
 from sparkraft.zookeeper.client import ZooKeeperClient
-from sparkraft.zookeeper.connect_string import ConnectString, parse_connect_string
 from sparkraft.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -35,9 +34,6 @@ from sparkraft.zookeeper.requests import (
     Sync,
 )
 
-CONNECT_MS_MAX = 30_000
-"""ZooKeeper's shell waits as long for a server."""
-
 SESSION_MS = 30_000
 
 
@@ -56,33 +52,17 @@ def main(argv: list[str]) -> int:
     options = Options("zookeeper-shell", "Reads and changes znodes.", epilog=_list_commands())
     options.add_argument("server", metavar="HOST:PORT[/chroot]", help="the ensemble's servers")
     options.add_argument("command", nargs="*", help="a command; none: read them from stdin")
+    add_security(options)
     known, rest = options.parse_known_args(argv)
-    try:
-        ensemble = parse_connect_string(known.server)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     command = argv[argv.index(known.server) + 1 :] if known.command or rest else []
-    return asyncio.run(_main(ensemble, command))
+    return asyncio.run(_main(known.server, known.zk_tls_config_file, command))
 
 
-async def _main(ensemble: ConnectString, command: list[str]) -> int:
-    client = ZooKeeperClient(
-        ensemble,
-        connect=SystemNetwork().connect,
-        clock=SystemClock(),
-        entropy=SystemEntropy(),
-        session_timeout_ms=SESSION_MS,
-    )
-    try:
-        await client.start(CONNECT_MS_MAX)
-    except TimeoutError as error:
-        raise CommandError(str(error)) from error
-    try:
+async def _main(server: str, file: str | None, command: list[str]) -> int:
+    async with ensemble_session(server, file, session_timeout_ms=SESSION_MS) as client:
         if command:
             return await _run(client, command)
         return await _run_lines(client)
-    finally:
-        await client.close()
 
 
 async def _run_lines(client: ZooKeeperClient) -> int:

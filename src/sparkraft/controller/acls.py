@@ -42,9 +42,8 @@ def create_acls(context: DecisionContext, call: Call[k30.CreateAclsRequest]) -> 
     results = []
     for creation in call.request.creations:
         result = k30.AclCreationResult(error_message=None)
-        acl = _acl_of(creation)
         try:
-            _check_new(acl)
+            acl = new_acl(creation)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.detail
@@ -65,14 +64,14 @@ def delete_acls(context: DecisionContext, call: Call[k31.DeleteAclsRequest]) -> 
     for wanted in call.request.filters:
         result = k31.DeleteAclsFilterResult(error_message=None)
         try:
-            selected = _checked_filter(wanted)
+            selected = checked_filter(wanted)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.detail
         else:
             for id_, acl in _matching(context, selected):
                 deleted[id_] = None
-                result.matching_acls.append(_match_of(acl))
+                result.matching_acls.append(match_of(acl))
             if len(deleted) > RECORDS_MAX:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
@@ -98,8 +97,13 @@ def _new_id(context: DecisionContext) -> Uuid:
     return made
 
 
-def _acl_of(creation: k30.AclCreation) -> Acl:
-    return Acl(
+def new_acl(creation: k30.AclCreation) -> Acl:
+    """The entry to be created.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    acl = Acl(
         creation.resource_type,
         creation.resource_name,
         creation.resource_pattern_type,
@@ -108,6 +112,8 @@ def _acl_of(creation: k30.AclCreation) -> Acl:
         creation.operation,
         creation.permission_type,
     )
+    _check_new(acl)
+    return acl
 
 
 def _record_of(id_: Uuid, acl: Acl) -> AccessControlEntryRecord:
@@ -123,7 +129,8 @@ def _record_of(id_: Uuid, acl: Acl) -> AccessControlEntryRecord:
     )
 
 
-def _match_of(acl: Acl) -> k31.DeleteAclsMatchingAcl:
+def match_of(acl: Acl) -> k31.DeleteAclsMatchingAcl:
+    """A deleted entry in the response."""
     return k31.DeleteAclsMatchingAcl(
         error_message=None,
         resource_type=acl.resource_type,
@@ -137,11 +144,6 @@ def _match_of(acl: Acl) -> k31.DeleteAclsMatchingAcl:
 
 
 def _check_new(acl: Acl) -> None:
-    """Check a new entry.
-
-    Raises:
-        KafkaError: INVALID_REQUEST.
-    """
     if acl.resource_type == AclResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
@@ -165,7 +167,12 @@ def _check_new(acl: Acl) -> None:
         )
 
 
-def _checked_filter(wanted: k31.DeleteAclsFilter) -> AclFilter:
+def checked_filter(wanted: k31.DeleteAclsFilter) -> AclFilter:
+    """The filter of a request.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
     selected = AclFilter(
         wanted.resource_type_filter,
         wanted.resource_name_filter,

@@ -28,7 +28,7 @@ from sparkraft.metadata.configs import (
     parse_value,
     validate_topic_configs,
 )
-from sparkraft.metadata.configs.broker import dynamic_definition_of
+from sparkraft.metadata.configs.broker import dynamic_definition_of, update_mode
 from sparkraft.metadata.image import ResourceType
 from sparkraft.metadata.topic_names import check_topic_name
 from sparkraft.protocol.messages import k33_alter_configs as k33
@@ -242,7 +242,7 @@ def _validate(context: DecisionContext, kind: int, name: str, final: Mapping[str
         )
     elif kind == ResourceType.BROKER:
         _check_broker_name(name)
-        _check_broker_configs(name, final)
+        _check_broker_configs(name, final, zookeeper=context.config.is_zookeeper)
         if context.is_migrating:
             _check_no_passwords(final)
     elif kind == ResourceType.GROUP:
@@ -271,7 +271,7 @@ def _check_broker_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
 
 
-def _check_broker_configs(name: str, final: Mapping[str, str]) -> None:
+def _check_broker_configs(name: str, final: Mapping[str, str], *, zookeeper: bool) -> None:
     """Check that known keys are dynamic, allowed at that level, and valid.
 
     Unknown keys may belong to plug-ins. The error is INVALID_REQUEST, as in Kafka.
@@ -281,9 +281,10 @@ def _check_broker_configs(name: str, final: Mapping[str, str]) -> None:
         if definition is None:
             continue
         wrong = ""
-        if definition.dynamic is UpdateMode.READ_ONLY:
+        mode = update_mode(definition, zookeeper=zookeeper)
+        if mode is UpdateMode.READ_ONLY:
             wrong = f"Cannot update these configs dynamically: [{key}]"
-        elif definition.dynamic is UpdateMode.PER_BROKER and not name:
+        elif mode is UpdateMode.PER_BROKER and not name:
             wrong = f"Cannot update these configs at default cluster level: [{key}]"
         if wrong:
             raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)

@@ -50,6 +50,7 @@ class ControllerConfig:
         elections_per_balance_max: maximum number of elections per periodic check.
         migration_enabled: `zookeeper.metadata.migration.enable`.
         inter_broker_listener: a migrating broker must have it, for the controller's requests.
+        is_zookeeper: whether the cluster is in ZooKeeper mode, without a quorum.
         token_key: `delegation.token.secret.key`; None: delegation tokens are off.
         token_lifetime_ms_max: `delegation.token.max.lifetime.ms`.
         token_expiry_ms: `delegation.token.expiry.time.ms`.
@@ -67,6 +68,7 @@ class ControllerConfig:
     elections_per_balance_max: int = 1000
     migration_enabled: bool = False
     inter_broker_listener: str = "PLAINTEXT"
+    is_zookeeper: bool = False
     token_key: TokenKey | None = None
     token_lifetime_ms_max: int = 7 * 86_400_000
     token_expiry_ms: int = 86_400_000

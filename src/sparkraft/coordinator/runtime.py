@@ -27,8 +27,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
+from sparkraft.base.placeholder_ids import is_same_topic
 from sparkraft.coordinator.steps import Deciding, Steps, complete, pieces
-from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.image import ClusterImage, Topic
 
 R = TypeVar("R")
 """The record type of a shard's internal topic."""
@@ -144,7 +145,7 @@ class MetadataDelta:
 
     @property
     def deleted_topics(self) -> frozenset[str]:
-        """Names of topics whose ids exist in `before` only."""
+        """Names of topics whose ids exist in `before` only, and not under another placeholder."""
         return complete(self.topics()).deleted
 
     def topics(self) -> Steps[TopicChanges]:
@@ -164,11 +165,16 @@ class MetadataDelta:
                 for topic_id in piece:
                     was, now = before.get(topic_id), after.get(topic_id)
                     names.update(topic.name for topic in (was, now) if topic is not None)
-                    if now is None and was is not None:
+                    if now is None and was is not None and not self._lives_on(was):
                         deleted.add(was.name)
                     has_new |= was is None and now is not None
                 yield len(piece) >> 1
         return TopicChanges(frozenset(names), frozenset(deleted), has_new)
+
+    def _lives_on(self, was: Topic) -> bool:
+        """Whether a topic has got its id, or lost it; see `base.placeholder_ids`."""
+        now = self.image.topics_by_name.get(was.name)
+        return now is not None and is_same_topic(was.id, now)
 
 
 class CoordinatorShard(Protocol[R]):
@@ -187,10 +193,10 @@ class CoordinatorShard(Protocol[R]):
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> Steps[None]:
         """Apply a transaction marker, in pieces: a transaction may have any number of records."""
 
-    def loaded(self, image: ClusterImage, now: Instant) -> Decision[R, None]:
+    def loaded(self, image: ClusterImage, now: Instant) -> Deciding[Decision[R, None]]:
         """Start serving: the whole log has been replayed. Schedules sessions and other timers."""
 
-    def unload(self, now: Instant) -> None:
+    def unload(self, now: Instant) -> Deciding[None]:
         """Stop serving. Adds a NOT_COORDINATOR reply for every parked request."""
 
     # Events
@@ -200,7 +206,7 @@ class CoordinatorShard(Protocol[R]):
 
     def on_append_completed(
         self, callback: AppendCallback, error: ErrorCode | None, now: Instant
-    ) -> Decision[R, None]:
+    ) -> Deciding[Decision[R, None]]:
         """React to the end of an append; `error` if its records were not committed."""
 
     def on_effect_completed(

@@ -7,6 +7,7 @@ gets and renews by itself, in a cache in memory.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.security.sasl import SaslError
@@ -74,31 +75,64 @@ class Acceptor:
         )
 
 
-def initiate(
-    service: str, host: str, *, principal: str | None, keytab: str | None, cache: str | None
-) -> Context:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initiator:
+    """A client with a key or a ticket.
+
+    Attributes:
+        principal: of the client; None: that of the ticket cache.
+        keytab: has its key; None: the ticket is in the cache.
+        cache: the ticket cache; None: the system's, or with a keytab one in memory.
+    """
+
+    principal: str | None
+    keytab: str | None
+    cache: str | None
+
+    def credentials(self) -> Any:
+        """Its ticket; with a key the library gets another one if half of its time is over.
+
+        Raises:
+            GSSError: there is none.
+        """
+        gssapi = library()
+        store = {}
+        if self.keytab is not None:
+            cache = f"MEMORY:sparkraft {self.principal}"
+            store = {"client_keytab": f"FILE:{self.keytab}", "ccache": cache}
+        elif self.cache is not None:
+            store = {"ccache": self.cache}
+        name = self.principal and gssapi.Name(self.principal, gssapi.NameType.kerberos_principal)
+        return gssapi.Credentials(name=name or None, usage="initiate", store=store or None)
+
+    def lifetime_s(self) -> float:
+        """How long its ticket lives.
+
+        Raises:
+            KerberosError: it has none.
+        """
+        try:
+            lifetime = self.credentials().lifetime
+        except library().exceptions.GSSError as error:
+            raise KerberosError(str(error)) from None
+        return float("inf") if lifetime is None else float(lifetime)
+
+
+def initiate(service: str, host: str, initiator: Initiator) -> Context:
     """Begin a context with the service on `host`.
 
     Args:
         service: the first component of the service's principal.
         host: the second one, before the library's own canonicalization.
-        principal: of the client; None: that of the ticket cache.
-        keytab: has its key; None: the ticket is in the cache.
-        cache: the ticket cache; None: the system's, or with a keytab one in memory.
+        initiator: the client.
     """
     gssapi = library()
-    store = {}
-    if keytab is not None:
-        store = {"client_keytab": f"FILE:{keytab}", "ccache": f"MEMORY:sparkraft {principal}"}
-    elif cache is not None:
-        store = {"ccache": cache}
 
     def make() -> Any:
-        name = principal and gssapi.Name(principal, gssapi.NameType.kerberos_principal)
         flag = gssapi.RequirementFlag
         return gssapi.SecurityContext(
             name=gssapi.Name(f"{service}@{host}", gssapi.NameType.hostbased_service),
-            creds=gssapi.Credentials(name=name or None, usage="initiate", store=store or None),
+            creds=initiator.credentials(),
             usage="initiate",
             mech=gssapi.MechType.kerberos,
             flags=[flag.mutual_authentication, flag.integrity],

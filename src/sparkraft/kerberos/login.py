@@ -10,10 +10,11 @@ The service is `sasl.kerberos.service.name` or the option `serviceName`, as in K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparkraft.kerberos.contexts import initiate, library
+from sparkraft.kerberos.contexts import Initiator, initiate, library
+from sparkraft.kerberos.renewal import RenewalPolicy, keep_renewed, run_kinit
 from sparkraft.security.gssapi import GssapiClient
 from sparkraft.security.jaas import JaasError, LoginModule
 from sparkraft.security.kerberos_names import PrincipalError, parse_principal
@@ -30,12 +31,13 @@ _SERVICE_COMPONENTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KerberosLogin:
-    """Credentials of Kerberos; see `initiate`."""
+    """Credentials of Kerberos; see `Initiator`."""
 
     service: str
     principal: str | None
     keytab: str | None
     cache: str | None
+    renewal: RenewalPolicy = field(default_factory=RenewalPolicy)
     mechanism: str = GSSAPI
 
     @property
@@ -44,19 +46,33 @@ class KerberosLogin:
         return True
 
     def client(self, nonce: str, host: str) -> SaslClient:
-        """Begin an exchange with the node on `host`."""
-        return GssapiClient(
-            initiate(
-                self.service,
-                host,
-                principal=self.principal,
-                keytab=self.keytab,
-                cache=self.cache,
-            )
-        )
+        """Begin an exchange with the node on `host`; from now on the tickets are renewed."""
+        initiator = Initiator(principal=self.principal, keytab=self.keytab, cache=self.cache)
+        keep_renewed(ClientTickets(initiator), self.renewal)
+        return GssapiClient(initiate(self.service, host, initiator))
 
 
-def kerberos_login(module: LoginModule, service: str | None) -> KerberosLogin:
+@dataclass(frozen=True, slots=True)
+class ClientTickets:
+    """See `Tickets`."""
+
+    initiator: Initiator
+
+    def lifetime_s(self) -> float:
+        """See `Tickets`."""
+        return self.initiator.lifetime_s()
+
+    def renew(self, policy: RenewalPolicy) -> None:
+        """See `Tickets`: with a key the library does it, since half of the time is over."""
+        if self.initiator.keytab is None:
+            run_kinit(policy, self.initiator.cache)
+        else:
+            self.initiator.lifetime_s()
+
+
+def kerberos_login(
+    module: LoginModule, service: str | None, renewal: RenewalPolicy | None = None
+) -> KerberosLogin:
     """The credentials in a login module; `service` is the value of `SERVICE_NAME`.
 
     Raises:
@@ -78,6 +94,7 @@ def kerberos_login(module: LoginModule, service: str | None) -> KerberosLogin:
         principal=principal,
         keytab=keytab,
         cache=module.text("ticketCache") or None,
+        renewal=renewal or RenewalPolicy(),
     )
     library()
     return login

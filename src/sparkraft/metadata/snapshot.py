@@ -6,10 +6,11 @@ Replaying the records onto `EMPTY_IMAGE` gives an equal image.
 Not here: the header and footer of the snapshot file (`sparkraft.raft`, `sparkraft.storage`).
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, TypeVar
 
 from sparkraft.base.ids import Uuid
+from sparkraft.base.ordering import in_order
 from sparkraft.metadata import features
 from sparkraft.metadata.image import (
     BrokerRegistration,
@@ -20,13 +21,25 @@ from sparkraft.metadata.image import (
 )
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages import metadata_records as records
+from sparkraft.security.quotas import QuotaEntity
 
 VersionedRecord = tuple[Any, int]
 """A metadata record and the version it is written in."""
 
 
+Pieces = Iterator[VersionedRecord | None]
+"""Records; None after other work, such as sorting names: a driver can pause there."""
+
+T = TypeVar("T", bound=Any)
+
+
 def records_of(image: ClusterImage) -> Iterator[VersionedRecord]:
-    """The records that make `image` from an empty one; lazy, so that a driver can pause."""
+    """The records that make `image` from an empty one."""
+    return (record for record in records_in_pieces(image) if record is not None)
+
+
+def records_in_pieces(image: ClusterImage) -> Pieces:
+    """The same, lazy, with pauses."""
     level = image.metadata_version
     yield from _feature_records(image)
     for broker_id in sorted(image.brokers):
@@ -34,9 +47,10 @@ def records_of(image: ClusterImage) -> Iterator[VersionedRecord]:
     if level >= features.CONTROLLER_REGISTRATION_LEVEL:
         for controller_id in sorted(image.controllers):
             yield _register_controller_record(image.controllers[controller_id])
-    for topic in image.topics_in_order():
-        yield from _topic_records(topic, level)
-    for (kind, name), config in sorted(image.configs.items()):
+    for name in (yield from _in_order(image.topics_by_name)):
+        yield from _topic_records(image.topics_by_id[image.topics_by_name[name]], level)
+    for kind, name in (yield from _in_order(image.configs)):
+        config = image.configs[kind, name]
         for key in sorted(config):
             yield (
                 records.ConfigRecord(
@@ -51,6 +65,18 @@ def records_of(image: ClusterImage) -> Iterator[VersionedRecord]:
         )
         yield record, 0
     yield from _security_records(image)
+
+
+def _in_order(names: Iterable[T]) -> Generator[None, None, Iterator[T]]:
+    """As `ordering.in_order`; pauses after each piece."""
+    steps = in_order(names)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            ordered: Iterator[T] = end.value
+            return ordered
+        yield None
 
 
 def partition_record(
@@ -142,17 +168,18 @@ def _register_controller_record(controller: ControllerRegistration) -> Versioned
     return record, 0
 
 
-def _topic_records(topic: Topic, level: int) -> Iterator[VersionedRecord]:
+def _topic_records(topic: Topic, level: int) -> Pieces:
     yield records.TopicRecord(name=topic.name, topic_id=topic.id), 0
-    for index, partition in topic.in_order():
-        yield partition_record(topic.id, index, partition, level)
+    for index in (yield from _in_order(topic.partitions)):
+        yield partition_record(topic.id, index, topic.partitions[index], level)
 
 
-def _quota_records(image: ClusterImage) -> Iterator[VersionedRecord]:
-    def order(entity: tuple[tuple[str, str | None], ...]) -> list[tuple[str, bool, str]]:
+def _quota_records(image: ClusterImage) -> Pieces:
+    def order(entity: QuotaEntity) -> list[tuple[str, bool, str]]:
         return [(kind, name is not None, name or "") for kind, name in entity]
 
-    for entity in sorted(image.quotas, key=order):
+    entities = yield from _in_order((order(entity), entity) for entity in image.quotas)
+    for _, entity in entities:
         quotas = image.quotas[entity]
         for key in sorted(quotas):
             record = records.ClientQuotaRecord(
@@ -166,16 +193,16 @@ def _quota_records(image: ClusterImage) -> Iterator[VersionedRecord]:
             yield record, 0
 
 
-def _security_records(image: ClusterImage) -> Iterator[VersionedRecord]:
-    for acl_id in sorted(image.acls):
+def _security_records(image: ClusterImage) -> Pieces:
+    for acl_id in (yield from _in_order(image.acls)):
         yield records.AccessControlEntryRecord(id=acl_id, **image.acls[acl_id]._asdict()), 0
-    for mechanism, name in sorted(image.scram):
+    for mechanism, name in (yield from _in_order(image.scram)):
         credential = image.scram[mechanism, name]
         record = records.UserScramCredentialRecord(
             name=name, mechanism=mechanism, **credential._asdict()
         )
         yield record, 0
-    for token_id in sorted(image.delegation_tokens):
+    for token_id in (yield from _in_order(image.delegation_tokens)):
         fields = image.delegation_tokens[token_id]._asdict()
         fields["renewers"] = list(fields["renewers"])
         yield records.DelegationTokenRecord(**fields), 0

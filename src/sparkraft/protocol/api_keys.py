@@ -158,6 +158,11 @@ class ApiInfo(NamedTuple):
         """Whether Kafka 4.3 has it: neither ours nor of ZooKeeper mode."""
         return not self.is_own and "zookeeper" not in self.listeners
 
+    @property
+    def kafka_4_min_version(self) -> int:
+        """The lowest version that Kafka 4.3 has; lower ones are for ZooKeeper mode only."""
+        return _KAFKA_4_MIN.get(self.key, self.min_version)
+
     def request_class(self) -> type[Message]:
         """The request's class; loads its module."""
         return self._load(self.name + "Request")
@@ -170,6 +175,9 @@ class ApiInfo(NamedTuple):
         module = import_module(f"sparkraft.protocol.messages.{self.module}")
         return cast("type[Message]", getattr(module, name))
 
+
+_KAFKA_4_MIN = {ApiKey.WRITE_TXN_MARKERS: 1, ApiKey.ALTER_PARTITION: 2}
+"""Keys of which brokers in ZooKeeper mode use versions that Kafka 4 has removed."""
 
 _BROKER = frozenset({"broker"})
 _CONTROLLER = frozenset({"controller"})
@@ -240,7 +248,7 @@ _TABLE: Final = (
         "k25_add_offsets_to_txn",
     ),
     (ApiKey.END_TXN, "EndTxn", 0, 5, 3, _BROKER, False, "k26_end_txn"),
-    (ApiKey.WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1, _BROKER, False, "k27_write_txn_markers"),
+    (ApiKey.WRITE_TXN_MARKERS, "WriteTxnMarkers", 0, 2, 1, _BROKER, False, "k27_write_txn_markers"),
     (ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3, _BROKER, False, "k28_txn_offset_commit"),
     (ApiKey.DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2, _BOTH, False, "k29_describe_acls"),
     (ApiKey.CREATE_ACLS, "CreateAcls", 1, 3, 2, _BOTH, False, "k30_create_acls"),
@@ -395,7 +403,7 @@ _TABLE: Final = (
         "k54_end_quorum_epoch",
     ),
     (ApiKey.DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0, _BOTH, False, "k55_describe_quorum"),
-    (ApiKey.ALTER_PARTITION, "AlterPartition", 2, 3, 0, _CONTROLLER, False, "k56_alter_partition"),
+    (ApiKey.ALTER_PARTITION, "AlterPartition", 0, 3, 0, _CONTROLLER, False, "k56_alter_partition"),
     (ApiKey.UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0, _BOTH, False, "k57_update_features"),
     (ApiKey.ENVELOPE, "Envelope", 0, 0, 0, _CONTROLLER, False, "k58_envelope"),
     (ApiKey.FETCH_SNAPSHOT, "FetchSnapshot", 0, 1, 0, _CONTROLLER, False, "k59_fetch_snapshot"),

@@ -9,6 +9,7 @@ the wire can become an object of a hundred (CVE-2026-111108, CVE-2026-111115).
 """
 
 from collections.abc import Generator, Iterable
+from copy import copy
 from typing import TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, InvariantBroken
@@ -21,7 +22,7 @@ from sparkraft.protocol.compiler import (
     sliced_decoder,
 )
 from sparkraft.protocol.declare import Message
-from sparkraft.protocol.decode_source import DECODER_ERRORS
+from sparkraft.protocol.decode_source import DECODER_ERRORS, SLICE_ELEMENTS
 from sparkraft.protocol.encode_source import ENCODER_ERRORS, Encoded
 from sparkraft.protocol.errors import EncodeError
 from sparkraft.protocol.reference_codec import Reader, Writer
@@ -32,12 +33,15 @@ __all__ = [
     "RESPONSE_ELEMENT_BUDGET",
     "Encoded",
     "decode",
+    "decode_few",
     "decode_from",
     "decode_slices",
     "encode",
+    "encode_arrays",
     "encode_element_parts",
     "encode_elements",
     "encode_parts",
+    "encode_slices",
 ]
 
 M = TypeVar("M", bound=Message)
@@ -52,6 +56,52 @@ def encode(message: Message, version: int) -> bytes:
     except ENCODER_ERRORS as error:
         raise _encode_error(message, version, error) from None
     return b"".join(parts)
+
+
+def encode_slices(message: Message, version: int) -> Generator[int, None, bytes]:
+    """As `encode`, for a large message; yields the elements encoded since the last time."""
+    return encode((yield from encode_arrays(message, version)), version)
+
+
+def encode_arrays(message: M, version: int) -> Generator[int, None, M]:
+    """A copy of a large message that is encoded soon; yields as `encode_slices`.
+
+    Its arrays of structs are `Encoded`, so copies of it with other fields share their bytes.
+    """
+    return cast("M", (yield from _with_encoded_arrays(type(message), message, version)))
+
+
+def _with_encoded_arrays(
+    cls: type[Message], message: Message, version: int
+) -> Generator[int, None, Message]:
+    """A copy of `message`, a `cls` or part of it, whose arrays of structs are encoded."""
+    made = copy(message)
+    for field in message.SCHEMA.fields:
+        elements = getattr(message, field.name)
+        if type(elements) is not list or isinstance(field.element, str):
+            continue
+        if version not in field.versions:
+            continue
+        nested = [each.name for each in field.struct.SCHEMA.fields if each.kind == "array"]
+        buffers: list[bytes | memoryview] = []
+        part: list[Message] = []
+        size = 0
+        for element in elements:
+            count = 1 + sum(len(getattr(element, name) or ()) for name in nested)
+            if count > SLICE_ELEMENTS:
+                whole = yield from _with_encoded_arrays(cls, element, version)
+                part.append(whole)
+            else:
+                part.append(element)
+                size += count
+            if size >= SLICE_ELEMENTS:
+                buffers += encode_element_parts(cls, version, part)
+                yield size
+                part, size = [], 0
+        buffers += encode_element_parts(cls, version, part)
+        yield size
+        setattr(made, field.name, Encoded(len(elements), buffers))
+    return made
 
 
 def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
@@ -161,6 +211,19 @@ def decode_from(
         return read(data, at, len(data), budget)
     except DECODER_ERRORS as error:
         raise _decode_error(cls, version, data, at, budget, error) from None
+
+
+def decode_few(cls: type[M], version: int, data: Buffer, elements: int) -> M | None:
+    """Read a message at the start of `data` if it has no more elements.
+
+    None for others, and for bytes that are no such message: `decode_slices` finds out which.
+    """
+    read, _ = decoder(cls, version)
+    try:
+        message, _ = read(data, 0, len(data), elements)
+    except DECODER_ERRORS:
+        return None
+    return cast("M", message)
 
 
 def decode_slices(

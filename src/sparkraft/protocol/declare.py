@@ -16,6 +16,7 @@ Words used for a field:
     versions   in which it is on the wire; in others it decodes to its default.
     nullable   in which versions None may be written.
     tag        it travels among the tagged fields, only when it differs from its default (KIP-482).
+    secret     `repr`, and so a log or a traceback, does not show its value.
     ignorable  whether encoding may drop a value in a version that lacks the field; otherwise
                a value other than the default is refused there.
 """
@@ -65,6 +66,9 @@ class Versions(NamedTuple):
 FRESH: Final = object()
 """Default of arrays and structs: every message gets a new empty one of its own."""
 
+HIDDEN: Final = "[hidden]"
+"""The value of a secret in a `repr`, as in Kafka's logs."""
+
 ALL_VERSIONS: Final = Versions(0, LAST_VERSION)
 NO_VERSIONS: Final = Versions(NO_VERSION, -1)
 
@@ -98,6 +102,7 @@ class Field:
         "default",
         "element",
         "ignorable",
+        "is_secret",
         "kind",
         "name",
         "tag",
@@ -127,6 +132,7 @@ class Field:
         self.element = element
         self.compact = compact
         self._json = json
+        self.is_secret = False
 
     @property
     def versions(self) -> Versions:
@@ -247,11 +253,15 @@ class Message(metaclass=MessageType):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """The constructor call that makes an equal message, without fields at their default."""
-        fields = self.SCHEMA.fields
-        values = ((f.name, getattr(self, f.name), f.new_default()) for f in fields)
+        """The constructor call that makes an equal message, without fields at their default.
+
+        Secrets are hidden.
+        """
+        values = ((field, getattr(self, field.name)) for field in self.SCHEMA.fields)
         shown = ", ".join(
-            f"{name}={value!r}" for name, value, default in values if value != default
+            f"{field.name}={HIDDEN if field.is_secret else repr(value)}"
+            for field, value in values
+            if value != field.new_default()
         )
         return f"{type(self).__name__}({shown})"
 
@@ -315,6 +325,12 @@ float64 = _value("float64", 0.0)
 
 boolean = _value("boolean", False)  # noqa: FBT003 (the default)
 """A byte, 0 for false."""
+
+
+def secret(field: T) -> T:
+    """Declare that the value of a field is a secret, or may contain one."""
+    cast("Field", field).is_secret = True
+    return field
 
 
 def uuid(versions: str = "0+", *, tag: int = -1, ignorable: bool = False) -> Uuid:

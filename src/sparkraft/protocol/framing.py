@@ -13,6 +13,8 @@ value begins with its version.
 """
 
 import struct
+from collections.abc import Mapping
+from functools import cache
 from typing import Final, TypeVar
 
 from sparkraft.base.errors import DecodeError
@@ -36,21 +38,27 @@ def encode_metadata_record(record: Message, version: int) -> bytes:
     return frame + encode(record, version)
 
 
-def decode_metadata_record(data: Buffer) -> tuple[Message, int]:
-    """Read such a value; gives the record and its version."""
-    # All 26 classes at once: readers of a metadata log need most of them, all others none.
+@cache
+def _metadata_records() -> Mapping[int, type[Message]]:
+    """All classes, by key: readers of a metadata log need most of them, all others none."""
     from sparkraft.protocol.messages.metadata_records import METADATA_RECORDS
 
+    return METADATA_RECORDS
+
+
+def decode_metadata_record(data: Buffer) -> tuple[Message, int]:
+    """Read such a value; gives the record and its version."""
+    known = _metadata_records()
     # All types and versions so far have one byte; readers of a log decode a million of these.
     is_short = len(data) >= _SHORT_FRAME and data[0] == METADATA_FRAME_VERSION
-    if is_short and (data[1] | data[2]) < _CONTINUATION and data[1] in METADATA_RECORDS:
+    if is_short and (data[1] | data[2]) < _CONTINUATION and data[1] in known:
         version = data[2]
-        return decode(METADATA_RECORDS[data[1]], version, memoryview(data)[3:]), version
+        return decode(known[data[1]], version, memoryview(data)[3:]), version
     frame_version, at = decode_unsigned(data, 0)
     if frame_version != METADATA_FRAME_VERSION:
         raise DecodeError(f"metadata frame version {frame_version}", at=0)
     key, at = decode_unsigned(data, at)
-    cls = METADATA_RECORDS.get(key)
+    cls = known.get(key)
     if cls is None:
         raise DecodeError(f"unknown metadata record type {key}", at=at)
     version, at = decode_unsigned(data, at)

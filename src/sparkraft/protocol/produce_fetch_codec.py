@@ -133,7 +133,9 @@ _ANSWER_BY_ID: Final = struct.Struct(">B16sBihqqqBBxxix").pack
 def _produce_response_encoder(compiled: Encoder, *, by_id: bool) -> Encoder:
     def encode(message: Any, parts: list[bytes | memoryview], cuts: list[int]) -> None:
         topics = message.responses
-        if len(topics) != 1 or len(topics[0].partition_responses) != 1 or message.node_endpoints:
+        if len(topics) != 1 or type(topics) is not list or message.node_endpoints:
+            return compiled(message, parts, cuts)
+        if len(topics[0].partition_responses) != 1:
             return compiled(message, parts, cuts)
         one = topics[0].partition_responses[0]
         leader = one.current_leader

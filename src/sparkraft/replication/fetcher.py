@@ -4,15 +4,20 @@ Kafka's AbstractFetcherThread and ReplicaFetcherThread, without thread or socket
 
 A driver repeats:
 
-1. `build(now)`: truncate pending partitions, then build the next request; None: wait until
-   `wake_at`, or until something changes here.
+1. `build_in_steps(now)`: truncate pending partitions, then build the next request; None: wait until
+   `wake_at`, or until something changes here. `follow` and `leave` may be called between the steps:
+   then `has_changes`, and the request should not wait at the leader.
 2. send it; `fail(now)` if there is no response, `interrupted()` if it was abandoned.
 3. `on_response(response, now)`, then `process_partition(key, data, now)` for each partition.
 4. while `out_of_range(now)` returns partitions: request the leader's offsets, `on_bounds`.
+5. while `uncertain(now)` returns partitions: request the leader's ends of their newest epochs with
+   OffsetForLeaderEpoch, `on_end_of_epoch`. Only before Fetch v12.
 
 Truncation (KIP-101, 279, 595): every request has the epoch of our last record. If the leader's log
 diverges there, the response has the largest epoch both may share and its end offset; we truncate to
 it and fetch again. Only a log without any epoch is truncated to its high watermark, once, first.
+Before Fetch v12 a partition is truncated before its first fetch in a leader epoch, by the end that
+the leader has of our newest epoch, and again until both logs have that epoch.
 
 Rules:
     * A partition that returned data or an error moves to the end of the order.
@@ -27,14 +32,17 @@ Not here: the stages of a partition (`followed`), sockets (`sparkraft.server.bro
 session's rules (`fetch_session`).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicIdPartition
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchResponse, PartitionData
 from sparkraft.records.batch import BATCH_OVERHEAD, parse_header
-from sparkraft.replication.fetch_session import ClientFetchSession
+from sparkraft.replication.fetch_session import PARTITIONS_PER_STEP, ClientFetchSession
+from sparkraft.replication.fetcher_values import FetcherEvent, OutOfRange, Uncertain
 from sparkraft.replication.followed import FollowedPartition, Stage
 from sparkraft.replication.replica import Quota, Replica
 from sparkraft.replication.truncation import truncation_point
@@ -42,21 +50,12 @@ from sparkraft.replication.truncation import truncation_point
 BACKOFF_MS_FIRST = 20
 """Backoff after the first error: about the usual lag of a broker's metadata."""
 
+LOOKED_UP_AT_ONCE: LoopBound = 1_000
+"""Partitions whose offsets are requested together: the request, its response and both lists are
+made in one piece."""
+
 EVENTS_MAX = 1_000
 """Limit of events kept for the driver, which takes them after every step."""
-
-
-class FetcherEvent(NamedTuple):
-    """An event for the broker's log."""
-
-    topic: str
-    partition: int
-    """-1, with an empty topic, for all partitions."""
-    kind: str
-    """`truncated`, `restarted`, `set aside`, `failed`, `recovered`."""
-    text: str
-    is_routine: bool = False
-    """Whether leaders that move or restart, or topics that are deleted, are the likely cause."""
 
 
 _ROUTINE_ERRORS = {
@@ -66,15 +65,6 @@ _ROUTINE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 """Errors while one of two brokers has not read the newest metadata yet."""
-
-
-class OutOfRange(NamedTuple):
-    """A partition that needs the leader's log start and end offsets."""
-
-    key: TopicIdPartition
-    topic: str
-    partition: int
-    leader_epoch: int
 
 
 class Fetcher:
@@ -92,6 +82,7 @@ class Fetcher:
         backoff_ms: int,
         partition_bytes_max: int,
         quota: Quota | None = None,
+        truncates_on_fetch: bool = True,
     ) -> None:
         """Create a fetcher without partitions.
 
@@ -99,6 +90,7 @@ class Fetcher:
             backoff_ms: `replica.fetch.backoff.ms`, the longest backoff.
             partition_bytes_max: `replica.fetch.max.bytes`.
             quota: while it is exceeded, throttled partitions that are not in sync wait.
+            truncates_on_fetch: whether responses show that logs diverge (Fetch v12, KIP-595).
         """
         self.session = ClientFetchSession(partition_bytes_max)
         self.bytes_fetched = 0
@@ -106,6 +98,7 @@ class Fetcher:
         self.failed = 0
         self._backoff_ms = backoff_ms
         self._quota = quota
+        self._truncates_on_fetch = truncates_on_fetch
         self._partitions: dict[TopicIdPartition, FollowedPartition] = {}
         self._dirty: dict[TopicIdPartition, None] = {}
         """Partitions whose entry in the session may have to change."""
@@ -114,6 +107,8 @@ class Fetcher:
         self._held: dict[TopicIdPartition, None] = {}
         """Partitions held back by the quota."""
         self._truncating: dict[TopicIdPartition, None] = {}
+        self._outside: dict[TopicIdPartition, None] = {}
+        """Partitions that are out of range."""
         self._lost_ms = 0
         self._paused_until = 0
         self._events: list[FetcherEvent] = []
@@ -136,7 +131,9 @@ class Fetcher:
             if known.leader_epoch >= leader_epoch:
                 return False
             self.leave(key)
-        partition = FollowedPartition(topic, key[1], leader_epoch, replica)
+        partition = FollowedPartition(
+            topic, key[1], leader_epoch, replica, truncates_on_fetch=self._truncates_on_fetch
+        )
         self._partitions[key] = partition
         self._dirty[key] = None
         self._paused_until = 0  # the leader may have recovered
@@ -152,6 +149,7 @@ class Fetcher:
         self._aside.pop(key, None)
         self._held.pop(key, None)
         self._truncating.pop(key, None)
+        self._outside.pop(key, None)
         self.failed -= partition.stage is Stage.FAILED
         self._dirty[key] = None
         return True
@@ -193,27 +191,50 @@ class Fetcher:
     # -- truncate, build fetch -------------------------------------------------------------------
 
     def build(self, now: int) -> FetchRequest | None:
+        """`build_in_steps` in one piece."""
+        steps = self.build_in_steps(now)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                request: FetchRequest | None = end.value
+                return request
+
+    def build_in_steps(self, now: int) -> Generator[int, None, FetchRequest | None]:
         """Truncate pending partitions; returns the next request, or None if there is none."""
         if now < self._paused_until:
             return None
         self._end_backoffs(now)
-        for key in list(self._truncating):
+        for count, key in enumerate(list(self._truncating), 1):
             self._truncate_to_high_watermark(key, now)
-        self._apply_quota()
+            if not count % PARTITIONS_PER_STEP:
+                yield PARTITIONS_PER_STEP
+        yield from self._apply_quota()
+        yield from self._renew_positions()
         session = self.session
-        for key in self._dirty:
-            partition = self._partitions.get(key)
-            if partition is not None and self._is_ready(key, partition):
-                session.add(key, partition.fetch_position())
-            else:
-                session.forget(key)
-        self._dirty.clear()
         if not session.has_request():
             return None
         self.requests += 1
         request = FetchRequest()
-        session.request(request)
+        yield from session.request(request)
         return request
+
+    def _renew_positions(self) -> Generator[int, None, None]:
+        """Update the session; changes between the steps stay for the next request."""
+        dirty, self._dirty = self._dirty, {}
+        for count, key in enumerate(dirty, 1):
+            partition = self._partitions.get(key)
+            if partition is not None and self._is_ready(key, partition):
+                self.session.add(key, partition.fetch_position())
+            else:
+                self.session.forget(key)
+            if not count % PARTITIONS_PER_STEP:
+                yield PARTITIONS_PER_STEP
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a partition has been added, removed or changed since the last request."""
+        return bool(self._dirty)
 
     def wake_at(self) -> int | None:
         """When to call `build` again if nothing changes; monotonic ms."""
@@ -234,7 +255,7 @@ class Fetcher:
                 del self._aside[key]
                 self._dirty[key] = None
 
-    def _apply_quota(self) -> None:
+    def _apply_quota(self) -> Generator[int, None, None]:
         quota = self._quota
         if quota is None:
             return
@@ -242,7 +263,12 @@ class Fetcher:
             self._dirty.update(self._held)
             self._held.clear()
             return
-        for key, partition in self._partitions.items():
+        for count, key in enumerate(list(self._partitions), 1):
+            if not count % PARTITIONS_PER_STEP:
+                yield PARTITIONS_PER_STEP
+            partition = self._partitions.get(key)
+            if partition is None:
+                continue
             in_sync = partition.lag is not None and partition.lag <= 0
             held = not in_sync and quota.is_throttled(partition.topic, partition.index)
             if held != (key in self._held):
@@ -255,7 +281,7 @@ class Fetcher:
     def _truncate_to_high_watermark(self, key: TopicIdPartition, now: int) -> None:
         """For a log without any leader epoch: an old one, or an empty one."""
         partition = self._partitions.get(key)
-        if partition is None or key in self._aside:
+        if partition is None or key in self._aside or partition.replica.latest_epoch is not None:
             return
         why = "no leader epoch is known here; truncating to the high watermark"
         if self._truncate(key, partition, partition.replica.high_watermark, why, now):
@@ -419,6 +445,7 @@ class Fetcher:
     ) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             partition.enter(Stage.OUT_OF_RANGE)
+            self._outside[key] = None
             self._dirty[key] = None
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
             why = f"leader epoch {partition.leader_epoch} has ended; waiting for the next"
@@ -462,21 +489,72 @@ class Fetcher:
         is_routine: bool = False,
     ) -> None:
         partition.enter(Stage.FAILED)
+        self._outside.pop(key, None)
         self.failed += 1
         self._dirty[key] = None
         self._note(partition, "failed", why, is_routine=is_routine)
 
+    # -- ends of epochs --------------------------------------------------------------------------
+
+    def uncertain(self, now: int) -> list[Uncertain]:
+        """Partitions that may have diverged, and whose responses to Fetch would not show it.
+
+        At most `LOOKED_UP_AT_ONCE`; Kafka's fetcher looks up all of them together.
+        """
+        if now < self._paused_until:
+            return []
+        self._end_backoffs(now)
+        found = []
+        for key in self._truncating:
+            partition = self._partitions.get(key)
+            epoch = None if partition is None else partition.replica.latest_epoch
+            if partition is not None and epoch is not None and key not in self._aside:
+                at = (key, partition.topic, partition.index)
+                found.append(Uncertain(*at, partition.leader_epoch, epoch))
+                if len(found) >= LOOKED_UP_AT_ONCE:
+                    break
+        return found
+
+    def on_end_of_epoch(
+        self, request: Uncertain, *, error_code: int, epoch: int, end_offset: int, now: int
+    ) -> None:
+        """Truncate by the leader's end of an epoch (`truncateToEpochEndOffsets`).
+
+        Args:
+            request: the partition and its newest epoch.
+            error_code: of the leader; FENCED_LEADER_EPOCH: wait for the next leader epoch.
+            epoch: the leader's largest at or below the requested one; -1: none.
+            end_offset: its end at the leader, exclusive; -1: unknown.
+            now: monotonic ms.
+        """
+        key = request.key
+        partition = self._current(request, Stage.TRUNCATING)
+        if partition is None:
+            return
+        if error_code:
+            self._on_refused(key, partition, error_code, "end of epoch", now)
+        else:
+            replica = partition.replica
+            committed = replica.high_watermark
+            point = truncation_point(
+                replica, epoch=epoch, end_offset=end_offset, fallback=committed
+            )
+            offset, completed = point.offset, point.completed
+            done = self._truncate(key, partition, offset, point.why, now, completed=completed)
+            if done and completed:
+                partition.enter(Stage.FETCHING)
+        if partition.stage is not Stage.TRUNCATING:
+            self._truncating.pop(key, None)
+
     # -- out of range ----------------------------------------------------------------------------
 
     def out_of_range(self, now: int) -> list[OutOfRange]:
-        """Partitions that need the leader's log start and end offsets."""
+        """Partitions that need the leader's log start and end offsets: `LOOKED_UP_AT_ONCE`."""
         if now < self._paused_until:
             return []
-        return [
-            OutOfRange(key, each.topic, each.index, each.leader_epoch)
-            for key, each in self._partitions.items()
-            if each.stage is Stage.OUT_OF_RANGE and key not in self._aside
-        ]
+        ready = (key for key in self._outside if key not in self._aside)
+        found = ((key, self._partitions[key]) for key in islice(ready, LOOKED_UP_AT_ONCE))
+        return [OutOfRange(key, each.topic, each.index, each.leader_epoch) for key, each in found]
 
     def on_bounds(
         self, request: OutOfRange, *, log_start_offset: int, log_end_offset: int, now: int
@@ -486,7 +564,7 @@ class Fetcher:
         Kafka's rule: a log that ends after the leader's is truncated to the leader's end. One that
         ends before the leader's start is emptied and continues there. Else it continues at its end.
         """
-        partition = self._current(request)
+        partition = self._current(request, Stage.OUT_OF_RANGE)
         if partition is None:
             return
         replica = partition.replica
@@ -506,23 +584,28 @@ class Fetcher:
         partition.read_position()
         partition.lag = max(0, log_end_offset - partition.fetch_offset)
         partition.enter(Stage.FETCHING)
+        self._outside.pop(request.key, None)
         self._dirty[request.key] = None
 
     def on_bounds_refused(self, request: OutOfRange, code: int, now: int) -> None:
         """The leader refused; retry after a backoff, or in the next epoch."""
-        partition = self._current(request)
-        if partition is None:
-            return
-        if code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fail(request.key, partition, f"leader epoch {partition.leader_epoch} has ended")
-        else:
-            self._set_aside(request.key, partition, now, f"bounds: {_name_of(code)}")
+        partition = self._current(request, Stage.OUT_OF_RANGE)
+        if partition is not None:
+            self._on_refused(request.key, partition, code, "bounds", now)
 
-    def _current(self, request: OutOfRange) -> FollowedPartition | None:
+    def _on_refused(
+        self, key: TopicIdPartition, partition: FollowedPartition, code: int, what: str, now: int
+    ) -> None:
+        if code == ErrorCode.FENCED_LEADER_EPOCH:
+            self._fail(key, partition, f"leader epoch {partition.leader_epoch} has ended")
+        else:
+            self._set_aside(key, partition, now, f"{what}: {_name_of(code)}")
+
+    def _current(self, request: OutOfRange | Uncertain, stage: Stage) -> FollowedPartition | None:
         partition = self._partitions.get(request.key)
         if partition is None or partition.leader_epoch != request.leader_epoch:
             return None
-        return partition if partition.stage is Stage.OUT_OF_RANGE else None
+        return partition if partition.stage is stage else None
 
     # -- for the log -----------------------------------------------------------------------------
 

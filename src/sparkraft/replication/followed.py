@@ -1,7 +1,8 @@
 """One partition that a follower fetches: its stage and its position.
 
     follow ──▶ TRUNCATING ──▶ FETCHING ◀──▶ OUT_OF_RANGE
-                  (no epoch known)   │  ▲
+       (no epoch known, or Fetch   │  ▲
+        does not show divergence)  │  │
                                      ▼  └── follow, at a later leader epoch
                                   FAILED
 
@@ -20,7 +21,8 @@ class Stage(Enum):
     """The state of a followed partition; `NEXT_STAGES` has the transitions."""
 
     TRUNCATING = "truncating"
-    """Its log has no leader epoch: the next `build` truncates it to the high watermark."""
+    """Its log has no leader epoch: the next `build` truncates it to the high watermark. Or Fetch
+    does not show that logs diverge: request the leader's end of its newest epoch."""
     FETCHING = "fetching"
     """It is in the next request, unless it is backing off."""
     OUT_OF_RANGE = "out of range"
@@ -44,7 +46,8 @@ class FollowedPartition:
     Attributes:
         replica: the local replica.
         fetch_offset: the offset of the next request.
-        last_fetched_epoch: the epoch of our last record; -1 if there is none.
+        last_fetched_epoch: the epoch of our last record; -1 if there is none, or if Fetch does not
+            have it.
         lag: offsets to the leader's high watermark in the last response; None before the first.
         backoff_ms: the last backoff; 0 after a success.
     """
@@ -59,15 +62,25 @@ class FollowedPartition:
         "replica",
         "stage",
         "topic",
+        "truncates_on_fetch",
     )
 
-    def __init__(self, topic: str, index: int, leader_epoch: int, replica: Replica) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        leader_epoch: int,
+        replica: Replica,
+        *,
+        truncates_on_fetch: bool = True,
+    ) -> None:
         self.topic = topic
         self.index = index
         self.leader_epoch = leader_epoch
         self.replica = replica
+        self.truncates_on_fetch = truncates_on_fetch
         latest = replica.latest_epoch
-        if latest is None:
+        if latest is None or not truncates_on_fetch:
             self.stage = Stage.TRUNCATING
             self.fetch_offset = replica.high_watermark
             self.last_fetched_epoch = NO_EPOCH
@@ -90,7 +103,7 @@ class FollowedPartition:
     def read_position(self) -> None:
         """Set the position to the end of the local log."""
         self.fetch_offset = self.replica.log_end_offset
-        latest = self.replica.latest_epoch
+        latest = self.replica.latest_epoch if self.truncates_on_fetch else None
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
 
     def fetch_position(self) -> FetchPosition:
@@ -100,4 +113,5 @@ class FollowedPartition:
             self.replica.log_start_offset,
             self.leader_epoch,
             self.last_fetched_epoch,
+            self.topic,
         )

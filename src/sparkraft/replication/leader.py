@@ -338,19 +338,19 @@ class PartitionLeader:
         """Each replica with the broker epoch of its last fetch, ours with our own; -1 if unknown.
 
         A member that has not fetched yet needs none: if it has failed, the controller has already
-        removed it, and the partition epoch of our request is too old.
+        removed it, and the partition epoch of our request is too old. In ZooKeeper mode none has
+        one, as in Kafka: a KRaft controller that migrates the cluster knows other epochs.
         """
-        epochs = []
-        for replica in isr:
-            if replica == self._local_id:
-                epoch = self._brokers.alive_epoch(replica)
-                epochs.append((replica, UNKNOWN_BROKER_EPOCH if epoch is None else epoch))
-            else:
-                follower = self.followers.get(replica)
-                epochs.append(
-                    (replica, follower.broker_epoch if follower else UNKNOWN_BROKER_EPOCH)
-                )
-        return tuple(epochs)
+        return tuple((replica, self._epoch_of(replica)) for replica in isr)
+
+    def _epoch_of(self, replica: int) -> int:
+        current = self._brokers.alive_epoch(replica)
+        if replica == self._local_id:
+            return UNKNOWN_BROKER_EPOCH if current is None else current
+        follower = self.followers.get(replica)
+        if follower is None or current == UNKNOWN_BROKER_EPOCH:
+            return UNKNOWN_BROKER_EPOCH
+        return follower.broker_epoch
 
 
 _FINAL = frozenset(

@@ -52,14 +52,21 @@ class AclFilter(NamedTuple):
             and self.permission_type in (AclPermissionType.ANY, acl.permission_type)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
-            and self._matches_pattern(acl)
+            and self._matches_name(acl.pattern_type, acl.resource_name)
         )
 
-    def _matches_pattern(self, acl: Acl) -> bool:
+    def matches_pattern(self, resource_type: int, pattern_type: int, name: str) -> bool:
+        """Whether entries of that resource pattern may be among those selected."""
+        return self.resource_type in (
+            AclResourceType.ANY,
+            resource_type,
+        ) and self._matches_name(pattern_type, name)
+
+    def _matches_name(self, pattern_type: int, own: str) -> bool:
         name, kind = self.resource_name, self.pattern_type
         if kind == PatternType.MATCH:
-            return name is None or fits(acl, name)
-        return kind in (PatternType.ANY, acl.pattern_type) and name in (None, acl.resource_name)
+            return name is None or _includes(pattern_type, own, name)
+        return kind in (PatternType.ANY, pattern_type) and name in (None, own)
 
 
 def fits(acl: Acl, name: str) -> bool:
@@ -67,9 +74,13 @@ def fits(acl: Acl, name: str) -> bool:
 
     Only a LITERAL `*` is a wildcard: a PREFIXED one is the prefix of names that start with a star.
     """
-    if acl.pattern_type == PatternType.PREFIXED:
-        return name.startswith(acl.resource_name)
-    return acl.resource_name in (name, WILDCARD)
+    return _includes(acl.pattern_type, acl.resource_name, name)
+
+
+def _includes(pattern_type: int, pattern: str, name: str) -> bool:
+    if pattern_type == PatternType.PREFIXED:
+        return name.startswith(pattern)
+    return pattern in (name, WILDCARD)
 
 
 def _unknown(

@@ -21,6 +21,7 @@ from sparkraft.security.secret import Secret
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+ZOOKEEPER_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 _MODULES: Mapping[str, frozenset[str]] = {
@@ -28,6 +29,7 @@ _MODULES: Mapping[str, frozenset[str]] = {
     SCRAM_MODULE: frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
     OAUTH_MODULE: frozenset({"OAUTHBEARER"}),
     KERBEROS_MODULE: frozenset({"GSSAPI"}),
+    ZOOKEEPER_MODULE: frozenset({"DIGEST-MD5"}),
 }
 """Login module → the mechanisms it can be used with."""
 

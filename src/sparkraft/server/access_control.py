@@ -59,22 +59,30 @@ def authorizer_of(config: "NodeConfig") -> Authorizer:
     return StandardAuthorizer(super_users, allow_everyone_if_no_acl=allows)
 
 
+def check_voters(config: "NodeConfig", authorizer: Authorizer, voters: int) -> None:
+    """Check that the `voters` of the metadata log can elect a leader.
+
+    The configs of a dynamic quorum may name fewer controllers than it has voters.
+
+    Raises:
+        ConfigError: controllers would refuse each other's requests for votes.
+    """
+    if voters > 1 and isinstance(authorizer, StandardAuthorizer):
+        for listener, principal in _ordinary_principals(config, authorizer.super_users).items():
+            _check_listener(config, listener, principal)
+
+
 def _check_node_principals(config: "NodeConfig", super_users: frozenset[str]) -> None:
     """Check that nodes authorize each other, also before they have loaded the entries.
 
     Raises:
         ConfigError: controllers would refuse each other's requests for votes.
     """
-    voters = len(config.words("controller.quorum.voters"))
-    for listener, principal in _node_principals(config).items():
-        if str(principal) in super_users:
-            continue
-        if listener in config.controller_listener_names and voters > 1:
-            raise ConfigError(
-                f"super.users must contain {principal}, as which nodes connect to listener "
-                f"{listener}: controllers can't elect a leader otherwise, since access control "
-                "lists are loaded after an election"
-            )
+    voters = config.words("controller.quorum.voters")
+    controllers = voters or config.words("controller.quorum.bootstrap.servers")
+    for listener, principal in _ordinary_principals(config, super_users).items():
+        if len(controllers) > 1:
+            _check_listener(config, listener, principal)
         log.warning(
             "%s is not in super.users: other nodes, which connect to listener %s with that "
             "principal, need CLUSTER_ACTION on the cluster, and are refused until access control "
@@ -84,6 +92,26 @@ def _check_node_principals(config: "NodeConfig", super_users: frozenset[str]) ->
         )
 
 
+def _check_listener(config: "NodeConfig", listener: str, principal: KafkaPrincipal) -> None:
+    if listener in config.controller_listener_names:
+        raise ConfigError(
+            f"super.users must contain {principal}, as which nodes connect to listener "
+            f"{listener}: controllers can't elect a leader otherwise, since access control "
+            "lists are loaded after an election"
+        )
+
+
+def _ordinary_principals(
+    config: "NodeConfig", super_users: frozenset[str]
+) -> dict[str, KafkaPrincipal]:
+    """The principals of nodes that are not super users."""
+    return {
+        listener: principal
+        for listener, principal in _node_principals(config).items()
+        if str(principal) not in super_users
+    }
+
+
 def _node_principals(config: "NodeConfig") -> dict[str, KafkaPrincipal]:
     """Listener → the principal of nodes that connect to it, if the configuration defines it."""
     found = {
@@ -91,7 +119,7 @@ def _node_principals(config: "NodeConfig") -> dict[str, KafkaPrincipal]:
         for name in config.controller_listener_names
         if config.security_protocols.get(name.upper()) == SecurityProtocol.PLAINTEXT.name
     }
-    login = controller_login(config)
+    login = None if config.is_zookeeper else controller_login(config)
     if login is not None:
         name = config.controller_listener_names[0]
         if (user := node_user(config, name, login)) is not None:

@@ -7,11 +7,11 @@ Which tokens a listener accepts is in `oauth_config`.
 
 from typing import TYPE_CHECKING
 
-from sparkraft.client.bearer_login import bearer_login
+from sparkraft.client.bearer_login import Allowance, bearer_login
 from sparkraft.metadata.configs import BROKER_CONFIGS
 from sparkraft.metadata.configs.broker import listener_key
 from sparkraft.security.sasl import OAUTHBEARER
-from sparkraft.server.config import ALLOWED_URLS, ConfigError
+from sparkraft.server.config import ALLOWED_FILES, ALLOWED_URLS, ConfigError
 
 if TYPE_CHECKING:
     from sparkraft.security.jaas import LoginModule
@@ -38,7 +38,12 @@ def bearer_login_of(config: "NodeConfig", listener: str, module: "LoginModule") 
         return text
 
     try:
-        allowed = config.words(ALLOWED_URLS)
-        return bearer_login(read, module, allowed=allowed, allowing=ALLOWED_URLS)
+        allowance = Allowance(
+            urls=config.words(ALLOWED_URLS),
+            files=config.words(ALLOWED_FILES),
+            urls_by=ALLOWED_URLS,
+            files_by=ALLOWED_FILES,
+        )
+        return bearer_login(read, module, allowance)
     except ValueError as error:
         raise ConfigError(f"listener {listener}: {error}") from None

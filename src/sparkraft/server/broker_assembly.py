@@ -9,7 +9,6 @@ from sparkraft.coordinator.internal_topics import (
     TRANSACTION_STATE_TOPIC,
     KeyType,
 )
-from sparkraft.security.client_quotas import ClientQuotas
 from sparkraft.server.broker.active_brokers import ActiveBrokers
 from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
@@ -24,6 +23,7 @@ from sparkraft.server.broker.fetch_sessions import FetchSessions
 from sparkraft.server.broker.fetchers import ReplicaFetchers
 from sparkraft.server.broker.follower_client import FollowerClient
 from sparkraft.server.broker.forwarding import Forwarding
+from sparkraft.server.broker.inter_broker_versions import InterBrokerVersions, at_metadata_version
 from sparkraft.server.broker.isr_expiration import expire_isrs
 from sparkraft.server.broker.isr_journal import IsrJournal
 from sparkraft.server.broker.isr_withdrawal import IsrWithdrawal
@@ -47,14 +47,15 @@ from sparkraft.server.coordinator.marker_log import MarkerLog
 from sparkraft.server.coordinator.marker_sender import MarkerSender
 from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
 from sparkraft.server.coordinator.transaction_verification import TransactionVerification
+from sparkraft.server.followed_quotas import followed_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.broker.controller_channel import ControllerChannel
-    from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
+    from sparkraft.server.broker.controller_channel import ControllerChannel, RequestSender
+    from sparkraft.server.broker.dynamic_configs import Advertised, ConnectionConfigs
     from sparkraft.server.broker.lifecycle import Lifecycle
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.config import ListenerAddress, NodeConfig
@@ -65,9 +66,9 @@ if TYPE_CHECKING:
     from sparkraft.server.supervisor import Supervisor
     from sparkraft.server.zookeeper.control import ControllerRequests
     from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
+    from sparkraft.server.zookeeper.own_controller import OwnControllerServices
     from sparkraft.storage.log_manager import LogManager
     from sparkraft.tls.dialing import Connect
-    from sparkraft.zookeeper.controller.journal import ControllerJournal
 
 
 class Publisher(Protocol):
@@ -90,7 +91,8 @@ class Joined(NamedTuple):
         forwarding: sends clients' requests to the controller.
         reports_directories: whether the controller needs the log directory of each replica.
         controller_requests: serves the ZooKeeper controller; None in KRaft mode.
-        controller_journal: of this node as that controller; None in KRaft mode.
+        own_controller: this node's candidate for that controller; None in KRaft mode.
+        advertised: follows changes of advertised.listeners; None in KRaft mode.
     """
 
     lifecycle: "Lifecycle"
@@ -98,15 +100,26 @@ class Joined(NamedTuple):
     forwarding: "Forwarding | ZooKeeperForwarding"
     reports_directories: bool
     controller_requests: "ControllerRequests | None"
-    controller_journal: "ControllerJournal | None" = None
+    own_controller: "OwnControllerServices | None" = None
+    advertised: "Advertised | None" = None
 
 
 class Membership(Protocol):
-    """Joins a broker to its cluster."""
+    """Joins a broker to its cluster.
 
-    def join(
-        self, base: "BrokerFoundation", broker_epoch: BrokerEpoch, replicas: ReplicaManager
-    ) -> Joined:
+    Attributes:
+        broker_epoch: of the broker, as the controller knows it.
+        versions: highest versions of requests between brokers now.
+    """
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch: ...
+    @property
+    def versions(self) -> InterBrokerVersions: ...
+    def requests(self, base: "BrokerFoundation") -> "RequestSender":
+        """Return what decides ISR changes and allocates producer ids."""
+
+    def join(self, base: "BrokerFoundation", replicas: ReplicaManager) -> Joined:
         """Make the parts; nothing is sent yet."""
 
 
@@ -122,17 +135,25 @@ class KRaftMembership:
         """
         self._publisher = publisher
         self._heartbeats = heartbeats
+        self.broker_epoch = BrokerEpoch()
 
-    def join(
-        self, base: "BrokerFoundation", broker_epoch: BrokerEpoch, replicas: ReplicaManager
-    ) -> Joined:
+    @property
+    def versions(self) -> InterBrokerVersions:
+        """See `Membership`."""
+        return at_metadata_version(self._publisher.image.metadata_version)
+
+    def requests(self, base: "BrokerFoundation") -> "RequestSender":
+        """See `Membership`: the controller does."""
+        return base.channel
+
+    def join(self, base: "BrokerFoundation", replicas: ReplicaManager) -> Joined:
         """See `Membership`."""
         lifecycle = BrokerLifecycle(
             base.config,
             base.env,
             cluster_id=base.cluster_id,
             advertised=base.advertised,
-            broker_epoch=broker_epoch,
+            broker_epoch=self.broker_epoch,
             channel=self._heartbeats,
             on_heartbeat_lost=base.channel.reconnect,
             publisher=self._publisher,
@@ -189,10 +210,11 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     """A broker that is not registered yet."""
     config, env, supervisor = base.config, base.env, base.supervisor
     metadata = MetadataCache(base.publisher.image)
-    broker_epoch = BrokerEpoch()
+    broker_epoch = base.membership.broker_epoch
+    requests = base.membership.requests(base)
     isr_journal = IsrJournal(env.clock)
     isr_changes = AlterPartitionQueue(
-        base.channel, isr_journal, node_id=config.node_id, broker_epoch=broker_epoch
+        requests, isr_journal, node_id=config.node_id, broker_epoch=broker_epoch
     )
     replicas = ReplicaManager(
         config,
@@ -203,7 +225,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         supervisor=supervisor,
         cluster=lambda: metadata.image,
     )
-    joined = base.membership.join(base, broker_epoch, replicas)
+    joined = base.membership.join(base, replicas)
     lifecycle = joined.lifecycle
     assignments = DirectoryAssignments(config, metadata, base.channel, broker_epoch)
     moves = LogDirMoves(
@@ -213,10 +235,13 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         log_manager=base.log_manager,
         replica_manager=replicas,
         assignments=assignments,
+        reports_directories=joined.reports_directories,
     )
     fetchers = _follow_leaders(base, metadata, broker_epoch, replicas, moves)
-    producer_ids = ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point)
-    dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections, base.stores)
+    producer_ids = ProducerIds(config, requests, broker_epoch, fault_point=env.fault_point)
+    dynamic_configs = DynamicConfigs(
+        config, base.log_manager, base.limit_connections, base.stores, joined.advertised
+    )
     coordinators = _coordinators(base, metadata, replicas, producer_ids, dynamic_configs)
     replicas.placement_listeners.append(moves.on_placement)
     compaction = Compaction(
@@ -279,7 +304,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         lifecycle=lifecycle,
         compaction=compaction,
         dynamic_configs=dynamic_configs,
-        client_quotas=_client_quotas(base),
+        client_quotas=followed_quotas(base.config, base.publisher),
         telemetry=ClientTelemetry(
             env.clock,
             env.entropy,
@@ -288,18 +313,8 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
             image=lambda: metadata.image,
         ),
         controller_requests=joined.controller_requests,
-        controller_journal=joined.controller_journal,
+        own_controller=joined.own_controller,
     )
-
-
-def _client_quotas(base: BrokerFoundation) -> ClientQuotas:
-    """The quotas of the broker's clients, which follow the image."""
-    quotas = ClientQuotas(
-        samples=base.config.number("quota.window.num"),
-        window_ms=base.config.number("quota.window.size.seconds") * 1000,
-    )
-    base.publisher.subscribe(lambda _before, image, _changed: quotas.update(image.quotas))
-    return quotas
 
 
 def _follow_leaders(
@@ -311,7 +326,14 @@ def _follow_leaders(
 ) -> ReplicaFetchers:
     """Fetchers, and the withdrawal of damaged followers, as listeners of `replicas`."""
     config, env, spawn = base.config, base.env, base.supervisor.spawn
-    client = FollowerClient(config, base.connect, metadata, broker_epoch)
+    client = FollowerClient(
+        config,
+        base.connect,
+        metadata,
+        broker_epoch,
+        versions=lambda: base.membership.versions,
+        turn=lambda: env.turn(env.work_max.partitions),
+    )
     fetchers = ReplicaFetchers(
         config,
         env.clock,
@@ -364,14 +386,22 @@ def _coordinators(
         disk=base.env.disk,
         move_leader=external.move_leader,
     )
-    marker_log = MarkerLog(replicas, groups, base.env.clock)
+    marker_log = MarkerLog(replicas, groups, base.env)
     connections = BrokerConnections(metadata, external)
     transactions = TransactionCoordinatorService(
         config,
         metadata=metadata,
         host_of=host_of,
         producer_ids=producer_ids,
-        markers=MarkerSender(config, metadata, connections, marker_log, spawn),
+        markers=MarkerSender(
+            config,
+            metadata,
+            connections,
+            marker_log,
+            base.env,
+            spawn,
+            versions=lambda: base.membership.versions,
+        ),
     )
     replicas.leadership_listeners.extend((groups.on_leadership, transactions.on_leadership))
     replicas.placement_listeners.append(external.on_placement)

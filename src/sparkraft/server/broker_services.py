@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.zookeeper.control import ControllerRequests
     from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
+    from sparkraft.server.zookeeper.own_controller import OwnControllerServices
     from sparkraft.storage.log_manager import LogManager
     from sparkraft.zookeeper.controller.journal import ControllerJournal
 
@@ -55,7 +56,7 @@ class BrokerServices:
         raft: this node's member (voter or observer) of the metadata quorum; None in ZooKeeper mode.
         controller: the local controller if this node has that role, else None.
         controller_requests: serves the ZooKeeper controller; None in KRaft mode.
-        controller_journal: of this node as the ZooKeeper controller; None in KRaft mode.
+        own_controller: this node's candidate for the ZooKeeper controller; None in KRaft mode.
         reads_by_rack: whether consumers are directed to followers in their rack (KIP-392).
     """
 
@@ -96,7 +97,7 @@ class BrokerServices:
     client_quotas: "ClientQuotas"
     telemetry: "ClientTelemetry"
     controller_requests: "ControllerRequests | None" = None
-    controller_journal: "ControllerJournal | None" = None
+    own_controller: "OwnControllerServices | None" = None
 
     @property
     def image(self) -> "ClusterImage":
@@ -109,14 +110,20 @@ class BrokerServices:
         assert self.controller_requests is not None
         return self.controller_requests
 
+    @property
+    def controller_journal(self) -> "ControllerJournal | None":
+        """Of this node as the ZooKeeper controller; None in KRaft mode."""
+        return None if self.own_controller is None else self.own_controller.controller.journal
+
     def controller_for_clients(self, live: "Sequence[BrokerRegistration]") -> int:
-        """The controller's id in Metadata: in KRaft mode a random live broker, by design.
+        """The controller's id in Metadata: a random live broker for a KRaft controller, by design.
 
         Args:
             live: the brokers in the response.
         """
-        if self.controller_requests is not None:
-            return self.controller_requests.controller_id
+        requests = self.controller_requests
+        if requests is not None and not requests.has_kraft_controller:
+            return requests.controller_id
         if not live:
             return -1
         return live[self.env.entropy.below(len(live)) if len(live) > 1 else 0].id

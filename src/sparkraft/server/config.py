@@ -20,6 +20,8 @@ Keys of our own start with `sparkraft.`:
                                   whether a broker in ZooKeeper mode may become the controller
     org.apache.kafka.sasl.oauthbearer.allowed.urls
                                   which JWKS of OAUTHBEARER may be read
+    org.apache.kafka.sasl.oauthbearer.allowed.files
+                                  which keys and assertions of OAUTHBEARER may be read
     sparkraft.otlp.endpoint, sparkraft.otlp.interval.ms
                                   collector to which metrics are sent
     sparkraft.telemetry.enable    whether clients may push metrics (KIP-714)
@@ -36,6 +38,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
 from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, at_least, one_of
+from sparkraft.metadata.features import name_of
 from sparkraft.security.delegation_token import SECRET_KEY, TokenKey, token_key
 from sparkraft.security.protocols import (
     IMPLEMENTED,
@@ -48,19 +51,28 @@ from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHOR
 from sparkraft.server.properties import parse_properties
 from sparkraft.server.supported_configs import without_effect
 from sparkraft.server.zookeeper_config import (
+    ACL_AUTHORIZER,
     CONNECT,
+    DIRECTORIES_LEVEL_MIN,
     MIGRATION_ENABLE,
+    MIGRATION_LEVEL_MIN,
+    PROTOCOL_VERSION,
     ZOOKEEPER_CONFIGS,
     is_zookeeper_mode,
+    metadata_level,
     refusal_of,
 )
 from sparkraft.zookeeper.connect_string import parse_connect_string
+from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
+from sparkraft.zookeeper.security import EnsembleSecurityError, read_ensemble_security
 
 INT_MAX = (1 << 31) - 1
 
 TELEMETRY_ENABLE = "sparkraft.telemetry.enable"
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """Which JWKS may be read; in Kafka it is a Java system property."""
+ALLOWED_FILES = "org.apache.kafka.sasl.oauthbearer.allowed.files"
+"""Which files may be read for assertions; in Kafka it is a Java system property."""
 
 OWN_CONFIGS: dict[str, ConfigDef] = {
     "sparkraft.record.validation": ConfigDef(
@@ -121,6 +133,13 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default=(),
         doc="Values that sasl.oauthbearer.jwks.endpoint.url may have, separated by commas; none by "
         "default. In Kafka it is a Java system property.",
+    ),
+    ALLOWED_FILES: ConfigDef(
+        ALLOWED_FILES,
+        ConfigType.LIST,
+        default=(),
+        doc="Values that sasl.oauthbearer.assertion.file, .private.key.file and .template.file may "
+        "have, separated by commas; none by default. In Kafka it is a Java system property.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",
@@ -196,8 +215,8 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "authorizer.class.name": (
-        frozenset({"", STANDARD_AUTHORIZER}),
-        "only Kafka's StandardAuthorizer is supported",
+        frozenset({"", STANDARD_AUTHORIZER, ACL_AUTHORIZER}),
+        "only Kafka's StandardAuthorizer, and AclAuthorizer in ZooKeeper mode, are supported",
     ),
     "remote.log.storage.system.enable": (frozenset({"false"}), "tiered storage does not exist yet"),
     "create.topic.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
@@ -373,6 +392,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
         """Whether this controller migrates a cluster from ZooKeeper (KIP-866)."""
         return not self.is_zookeeper and self.flag(MIGRATION_ENABLE)
 
+    @cached_property
+    def is_migrating_broker(self) -> bool:
+        """Whether this broker in ZooKeeper mode also registers with a quorum (KIP-866)."""
+        return self.is_zookeeper and self.flag(MIGRATION_ENABLE)
+
     @property
     def is_broker(self) -> bool:
         """Whether it has the broker role."""
@@ -391,7 +415,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
     @cached_property
     def metadata_log_dir(self) -> str:
         """`metadata.log.dir`, or the first of `log_dirs`: has `__cluster_metadata-0`."""
-        named = "" if self.is_zookeeper else self.text("metadata.log.dir")
+        has_log = not self.is_zookeeper or self.is_migrating_broker
+        named = self.text("metadata.log.dir") if has_log else ""
         return named or self.log_dirs[0]
 
     @property
@@ -549,6 +574,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def _check(self) -> None:
         if self.is_zookeeper and (refusal := refusal_of(self.properties)):
             raise ConfigError(f"{refusal}; this node does not start rather than ignore it")
+        if not self.is_zookeeper and self.text("authorizer.class.name") == ACL_AUTHORIZER:
+            raise ConfigError(
+                f"authorizer.class.name={ACL_AUTHORIZER}: in KRaft mode only Kafka's "
+                f"StandardAuthorizer, {STANDARD_AUTHORIZER}, is supported"
+            )
         if not self.roles:
             raise ConfigError("process.roles is missing: broker, controller, or both")
         broker_id = self["broker.id"]
@@ -561,6 +591,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
             self._check_quorum()
             if self.migrates:
                 self._check_migration()
+        elif self.is_migrating_broker:
+            self._check_migrating_broker()
         self._check_listeners()
         self._check_numbers()
 
@@ -594,6 +626,27 @@ class NodeConfig(Mapping[str, ConfigValue]):
             parse_connect_string(self.text(CONNECT))
         except ValueError as error:
             raise ConfigError(f"zookeeper.connect: {error}") from error
+        try:
+            read_ensemble_security(self.properties)
+        except EnsembleSecurityError as error:
+            raise ConfigError(str(error)) from error
+
+    def _check_migrating_broker(self) -> None:
+        """Kafka's conditions for a broker in ZooKeeper mode that registers with a quorum."""
+        if self.node_id < 0:
+            raise ConfigError(
+                "broker.id generation is incompatible with ZooKeeper migration: set broker.id"
+            )
+        self._check_quorum()
+        key = f"{MIGRATION_ENABLE}=true"
+        if not self.controller_listener_names:
+            raise ConfigError(f"{key} needs controller.listener.names")
+        protocol = parse_protocol_version(self.text(PROTOCOL_VERSION))
+        level = metadata_level(protocol) or 0
+        lowest = MIGRATION_LEVEL_MIN if len(self.log_dirs) == 1 else DIRECTORIES_LEVEL_MIN
+        if level < lowest:
+            several = "" if len(self.log_dirs) == 1 else " with several log directories"
+            raise ConfigError(f"{key}{several} needs {PROTOCOL_VERSION} {name_of(lowest)} or later")
 
     def _check_listeners(self) -> None:
         names = {address.name for address in self.listeners}

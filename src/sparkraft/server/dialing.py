@@ -21,21 +21,23 @@ class NodeDialing:
 
     Attributes:
         to_brokers: connects to the inter-broker listeners of other nodes.
-        to_controllers: connects to their controller listeners; in ZooKeeper mode between brokers
-            and the controller, to control.plane.listener.name if it is set.
+        to_controllers: connects to their controller listeners; not in plain ZooKeeper mode.
+        to_zookeeper_controller: in ZooKeeper mode, connects brokers and the controller among them,
+            to control.plane.listener.name if it is set.
     """
 
     def __init__(self, config: "NodeConfig", network: "Network", tls: "NodeTls") -> None:
         self._network = network
         self._tls = tls
         self.to_brokers: Connect = network.connect
-        if config.is_broker:
+        if config.is_broker or config.migrates:
             self.to_brokers = self._to(config.inter_broker_listener_name)
-        self.to_controllers = self._to(
-            config.control_plane_listener_name
-            if config.is_zookeeper
-            else config.controller_listener_names[0]
-        )
+        self.to_controllers: Connect = network.connect
+        if config.controller_listener_names:
+            self.to_controllers = self._to(config.controller_listener_names[0])
+        self.to_zookeeper_controller: Connect = network.connect
+        if config.is_zookeeper:
+            self.to_zookeeper_controller = self._to(config.control_plane_listener_name)
 
     def _to(self, listener: str) -> "Connect":
         if self._tls.settings_of(listener) is None:

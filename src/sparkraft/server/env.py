@@ -113,6 +113,7 @@ class Env:
         folder_executor: creates and renames folders of logs; None: `executor` does.
         fault_point: fault points; the same as `Disk.fault_point`.
         breathe: called now and then by long work in a thread, to give the loop the interpreter.
+        shares_time: whether a busy loop waits for work on folders (`thread_share`).
         work_max: units of work in one slice on the event loop.
         turns: the slices that wait for theirs.
     """
@@ -126,6 +127,7 @@ class Env:
     folder_executor: Executor | None = None
     fault_point: "FaultPoint" = no_faults
     breathe: "Callable[[], None]" = go_on
+    shares_time: bool = False
     work_max: WorkMax = LOOP_WORK_MAX
     turns: LoopTurns = field(default_factory=LoopTurns)
 
@@ -164,4 +166,5 @@ def real_env() -> Env:
         executor=_threads(DISK_THREADS_MAX, "disk"),
         record_executor=_threads(record_threads, "records"),
         breathe=partial(time.sleep, BREATH_S),
+        shares_time=True,
     )

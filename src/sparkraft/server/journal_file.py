@@ -1,8 +1,10 @@
 """A journal of decisions on disk, so that it survives a restart of the node.
 
-One JSON object per line; the oldest entries are dropped. It is for people
-(docs/decisions/0008-decisions-carry-reasons.md): no decision depends on it, it is not fsynced, and
-a write error does not stop the node.
+One JSON object per line. A file with `entries_max` lines is renamed (`x.jsonl` to `x.1.jsonl`, an
+older one is replaced), so nothing is rewritten and no call grows with the journal.
+
+It is for people (docs/decisions/0008-decisions-carry-reasons.md): no decision depends on it, it is
+not fsynced, and a write error does not stop the node.
 """
 
 import json
@@ -36,14 +38,15 @@ class JournalFile(Generic[T]):
 
         Args:
             disk: of the node.
-            path: of the file.
-            entries_max: the file is rewritten when it has twice as many lines.
+            path: of the file; ends in `.jsonl`.
+            entries_max: lines of a file; two files are kept.
             fields_of: an entry as values of JSON; empty fields are left out.
             entry_of: the opposite; raises ValueError, TypeError or AttributeError for a line that
                 is torn or of another version.
         """
         self._disk = disk
         self._path = path
+        self._older = path.removesuffix(".jsonl") + ".1.jsonl"
         self._entries_max = entries_max
         self._fields_of = fields_of
         self._entry_of = entry_of
@@ -51,32 +54,25 @@ class JournalFile(Generic[T]):
         self._broken = False
 
     def read(self) -> list[T]:
-        """The entries of earlier runs, oldest first; torn and unknown lines are skipped."""
-        try:
-            raw = self._disk.read(self._path)
-        except FileNotFoundError:
-            return []
-        except (StorageFault, OSError) as error:
-            log.warning("Cannot read the journal %s: %s", self._path, error)
-            return []
-        lines = raw.split(b"\n")
-        # A torn last line would corrupt the next one: rewrite the file first.
-        self._lines = 2 * self._entries_max if lines[-1] else len(lines)
-        return list(self._readable(lines))[-self._entries_max :]
+        """The newest entries of earlier runs, oldest first; torn and unknown lines are skipped."""
+        lines = self._lines_of(self._path)
+        # A torn last line would corrupt the next one: start another file.
+        self._lines = self._entries_max if lines[-1] else len(lines) - 1
+        found = list(self._readable(lines))
+        if len(found) < self._entries_max:
+            found = [*self._readable(self._lines_of(self._older)), *found]
+        return found[-self._entries_max :]
 
-    def append(self, entry: T, kept: Iterable[T]) -> None:
-        """Write an entry; `kept` are the entries to keep, with it, if the file is rewritten."""
+    def append(self, *entries: T) -> None:
+        """Write entries, oldest first."""
         if self._broken:
             return
         try:
-            if self._lines >= 2 * self._entries_max:
-                lines = [self._line(one) for one in kept]
-                self._disk.write(self._path + ".new", b"".join(lines))
-                self._disk.rename(self._path + ".new", self._path)
-                self._lines = len(lines)
-            else:
-                self._disk.append(self._path, [self._line(entry)])
-                self._lines += 1
+            if self._lines >= self._entries_max:
+                self._disk.rename(self._path, self._older)
+                self._lines = 0
+            self._disk.append(self._path, [self._line(entry) for entry in entries])
+            self._lines += len(entries)
         except (StorageFault, OSError) as error:
             self._broken = True
             log.warning("Cannot write the journal %s; keeping it in memory: %s", self._path, error)
@@ -86,6 +82,16 @@ class JournalFile(Generic[T]):
             name: value for name, value in self._fields_of(entry).items() if value not in ("", None)
         }
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+    def _lines_of(self, path: str) -> list[bytes]:
+        """The lines of a file, and what follows the last line end; at least one."""
+        try:
+            return self._disk.read(path).split(b"\n")
+        except FileNotFoundError:
+            return [b""]
+        except (StorageFault, OSError) as error:
+            log.warning("Cannot read the journal %s: %s", path, error)
+            return [b""]
 
     def _readable(self, lines: Iterable[bytes]) -> Iterator[T]:
         for line in lines:

@@ -134,6 +134,11 @@ _PARTS: tuple[tuple[str, str, Callable[[RequestTimes], Histogram]], ...] = (
         "Wait for replication, records, the controller or earlier responses, in ms",
         lambda each: each.remote,
     ),
+    (
+        "responsesend",
+        "From a response until the socket has taken its last byte, in ms",
+        lambda each: each.send,
+    ),
 )
 
 

@@ -4,8 +4,7 @@
     listener.name.<listener>.<key> or <key>             everything else
 
 As in Kafka, one module has the key with which a node accepts clients and the one with which it
-connects to other nodes. `sasl.kerberos.kinit.cmd`, `sasl.kerberos.ticket.renew.*` and
-`sasl.kerberos.min.time.before.relogin` have no effect: the library renews tickets as it uses them.
+connects to other nodes.
 """
 
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from sparkraft.kerberos.login import (
     keytab_of,
     service_principal,
 )
+from sparkraft.kerberos.renewal import renewal_policy
 from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
 from sparkraft.metadata.configs.broker import listener_key
 from sparkraft.security.gssapi import GssapiServer
@@ -62,7 +62,8 @@ def kerberos_login_of(config: "NodeConfig", listener: str, module: LoginModule) 
     """
     service = _value(config, listener, SERVICE_NAME)
     try:
-        return kerberos_login(module, None if service is None else str(service))
+        renewal = renewal_policy(lambda key: _text(config, listener, key))
+        return kerberos_login(module, None if service is None else str(service), renewal)
     except KerberosError as error:
         raise ConfigError(f"listener {listener}: {error}") from None
 
@@ -96,6 +97,10 @@ def _realm(listener: str) -> str:
         return default_realm()
     except KerberosError as error:
         raise ConfigError(f"listener {listener}: {GSSAPI}: {error}") from None
+
+
+def _text(config: "NodeConfig", listener: str, key: str) -> str | None:
+    return config.properties.get(listener_key(listener, key), config.properties.get(key))
 
 
 def _value(config: "NodeConfig", listener: str, key: str) -> "ConfigValue":

@@ -17,30 +17,21 @@ from contextlib import suppress
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.malloc import tune_malloc
 from sparkraft.storage.disk import CACHED_FILES_MAX, SPARE_FILES, raise_file_limit
 
 log = logging.getLogger(__name__)
 
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-_M_ARENA_MAX = -8
 _ARENAS = 2
-"""glibc reserves 64 MiB of address space for each arena, and by default makes eight a core. Threads
-allocate few buffers and large ones, so they can share one beside the main thread's."""
+"""Threads allocate few buffers and large ones, so they can share one beside the main thread's."""
 
 _KEPT_BYTES = 32 << 20
 """Freed memory that stays with the process: enough for a few large fetches."""
 
 
-def tune_malloc(kept_bytes: int = _KEPT_BYTES) -> None:
-    """Keep freed buffers, up to `kept_bytes`; does nothing if the C library is not glibc."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, kept_bytes)
-    mallopt(_M_TRIM_THRESHOLD, kept_bytes)
-    mallopt(_M_ARENA_MAX, _ARENAS)
+def keep_freed_buffers(kept_bytes: int = _KEPT_BYTES) -> None:
+    """Keep freed buffers, up to `kept_bytes`."""
+    tune_malloc(mapped_bytes_min=kept_bytes, kept_bytes=kept_bytes, arenas=_ARENAS)
 
 
 TRIM_CHECK_SECONDS = 5.0

@@ -101,9 +101,17 @@ class NodeListeners:
             await listener.bind(self._env.network, address.host or None, address.port)
             self.ports[address.name] = listener.port
 
-    def advertised(self, *, controller: bool) -> tuple[ListenerAddress, ...]:
-        """The advertised listeners of one kind, with the ports that were 0 filled in."""
-        names = set(self._config.controller_listener_names)
+    def advertised(
+        self, *, controller: bool, config: "NodeConfig | None" = None
+    ) -> tuple[ListenerAddress, ...]:
+        """The advertised listeners of one kind, with the ports that were 0 filled in.
+
+        Args:
+            controller: whether those of the quorum, or those of brokers and clients.
+            config: with other advertised.listeners than the node started with.
+        """
+        config = config or self._config
+        names = set(config.controller_listener_names)
         return tuple(
             ListenerAddress(
                 name=a.name,
@@ -111,7 +119,7 @@ class NodeListeners:
                 port=a.port or self.ports[a.name],
                 security_protocol=a.security_protocol,
             )
-            for a in self._config.advertised_listeners
+            for a in config.advertised_listeners
             if (a.name in names) == controller and a.name in self.ports
         )
 

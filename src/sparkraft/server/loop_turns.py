@@ -9,22 +9,26 @@
 A slice ends after its units of work (`base.loop_work`) or after `SLICE_MS_MAX`. `next` returns in a
 later event-loop iteration, after sockets and due timers. Every iteration runs one slice, whichever
 work it belongs to, first come first served: twenty clients that ask for everything delay others no
-more than one does.
+more than one does. Work of timers begins in its iteration only if it is the first there
+(`Turn.is_first`): fifty timers that are due together would otherwise run fifty slices.
 
 Not here: work in threads, which only helps if its calls release the interpreter.
 """
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from sparkraft.base.env import Clock
 
-SLICE_MS_MAX = 4
-"""A slice ends then even if it has done little; slices, client budget and timers share 10 ms."""
+Result = TypeVar("Result")
+
+SLICE_MS_MAX = 3
+"""A slice ends then even if it has done little. A request may wait for two slices, one before it is
+read and one before it is answered, and for the budget of clients and timers: 10 ms together."""
 
 
 class LoopTurns:
@@ -39,6 +43,19 @@ class LoopTurns:
         self._delay_s = delay_s
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
+        self._claimed = False
+        """Whether this iteration runs a slice of a timer."""
+
+    def claim(self) -> bool:
+        """Whether a timer's work may begin now: none has begun in this iteration."""
+        if self._claimed:
+            return False
+        self._claimed = True
+        asyncio.get_running_loop().call_soon(self._release)
+        return True
+
+    def _release(self) -> None:
+        self._claimed = False
 
     @property
     def waiting(self) -> int:
@@ -90,6 +107,10 @@ class Turn:
         self._units_max = self._left = units_max
         self._started_ms = clock.mono_ms()
 
+    def is_first(self) -> bool:
+        """Whether a timer's work may begin at once; if not, `next` must be awaited before."""
+        return self._turns.claim()
+
     def is_over(self, units: int) -> bool:
         """Count `units` of work; whether `next` must be awaited before more is done."""
         self._left -= units
@@ -100,3 +121,14 @@ class Turn:
         await self._turns.next()
         self._left = self._units_max
         self._started_ms = self._clock.mono_ms()
+
+    async def carry_out(self, steps: "Generator[int, None, Result]") -> Result:
+        """Do work that yields its units; returns its result."""
+        while True:
+            try:
+                units = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if self.is_over(units):
+                await self.next()

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
-from sparkraft.server.access_control import authorizer_of, publish_acls
+from sparkraft.server.access_control import authorizer_of, check_voters, publish_acls
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.dialing import NodeDialing
+from sparkraft.server.followed_quotas import followed_quotas
 from sparkraft.server.http_access import HttpAccess
 from sparkraft.server.identity import Identity, StartRefused
-from sparkraft.server.limits import tune_malloc
+from sparkraft.server.limits import keep_freed_buffers
 from sparkraft.server.listeners import NodeListeners, limits_of, listener_tls
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from sparkraft.server.http import HttpServer
     from sparkraft.server.migration.driver import MigrationDriver
     from sparkraft.server.network.connection_rate import ConnectionRates
+    from sparkraft.server.quorum import QuorumFollowers
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.zookeeper.status import ZooKeeperStatus
     from sparkraft.storage.log_manager import LogManager
@@ -176,7 +178,7 @@ class Node:
         idle = self.config.without_effect
         if idle:
             log.info("These configs of Kafka have no effect here yet: %s", ", ".join(idle))
-        tune_malloc()
+        keep_freed_buffers()
         limits = limits_of(self.config)
         scram = ScramLogins(self._image, self.env.entropy, self.env.clock, self.config.token_key)
         sasl = sasl_of_listeners(self.config, scram, self.env.clock)
@@ -195,7 +197,8 @@ class Node:
             on_unreadable=self._on_unreadable,
         )
         await self._start_roles()
-        await self._start_http()
+        if self.broker is None:
+            await self._start_http()
         self._start_otlp()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
@@ -243,13 +246,17 @@ class Node:
         if self.broker is not None:
             self.broker.replica_manager.drop_log_dir(fault.log_dir)
             self.broker.log_dir_moves.on_directory_failed()
-        if fault.log_dir == self.config.metadata_log_dir and not self.config.is_zookeeper:
+        if self._needs_directory(fault.log_dir):
             self.fail(fault)
         elif len(manager.offline_directories) == len(manager.directories):
             log.error("All log directories have failed")
             self.fail(fault)
         elif self.broker is not None and self.identity is not None:
             self.broker.lifecycle.report_offline(self.identity.directory_ids.get(fault.log_dir))
+
+    def _needs_directory(self, log_dir: str) -> bool:
+        """Whether the node cannot continue without it."""
+        return log_dir == self.config.metadata_log_dir
 
     def translate(self, error: Exception, where: str) -> KafkaError:
         """The client's error for an exception other than KafkaError."""
@@ -271,6 +278,18 @@ class Node:
 
     async def _start_raft(self) -> None:
         """Open the metadata log, register its listeners, then start raft."""
+        followers = self._open_quorum()
+        assert self.raft is not None
+        self.controller_services = followers.controller_services
+        self._publisher = followers.publisher
+        publish_acls(self.raft, self.authorizer, self._publisher)
+        self.channel = followers.channel
+        quotas = followed_quotas(self.config, followers.publisher)
+        await self._listeners.serve(self.controller_services, controller=True, quotas=quotas)
+        await self.raft.start()
+
+    def _open_quorum(self) -> "QuorumFollowers":
+        """Open the metadata log and register its listeners; raft is not started."""
         from sparkraft.server.quorum import follow_quorum, open_member
 
         assert self.identity is not None
@@ -285,6 +304,7 @@ class Node:
             on_fatal=self.fail,
             connect=connect,
         )
+        check_voters(self.config, self.authorizer, len(self.raft.voters.ids))
         followers = follow_quorum(
             self.config,
             self.env,
@@ -294,13 +314,8 @@ class Node:
             on_storage_fault=self.on_storage_fault,
             connect=connect,
         )
-        self.controller_services = followers.controller_services
-        self._publisher = followers.publisher
-        publish_acls(self.raft, self.authorizer, self._publisher)
-        self._snapshots = followers.snapshots
-        self.channel, self.heartbeats = followers.channel, followers.heartbeats
-        await self._listeners.serve(self.controller_services, controller=True)
-        await self.raft.start()
+        self._snapshots, self.heartbeats = followers.snapshots, followers.heartbeats
+        return followers
 
     async def _start_controller(self) -> None:
         from sparkraft.server.quorum import register_controller
@@ -369,7 +384,7 @@ class Node:
                 cluster_id=self.identity.cluster_id,
                 advertised=self.advertised(controller=False),
                 log_manager=self._log_manager,
-                raft=self.raft,
+                raft=None if self.config.is_zookeeper else self.raft,
                 controller=None if controller is None else controller.controller,
                 publisher=publisher,
                 channel=self.channel,
@@ -382,6 +397,8 @@ class Node:
         )
         self._lifecycle = self.spawn(broker.lifecycle.run(), "broker lifecycle")
         await self._until_running(broker, self._lifecycle)
+        # Before the listeners: if a client can connect, /health responds too.
+        await self._start_http()
         await self._listeners.serve(broker, controller=False, quotas=broker.client_quotas)
 
     async def _until_running(

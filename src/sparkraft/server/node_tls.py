@@ -55,7 +55,10 @@ class NodeTls:
         self._bound = {address.name for address in config.listeners}
         self._loaded: dict[str, LoadedTls] = {}
         self._has_started = False
-        for name in sorted(self._bound | set(config.controller_listener_names[:1])):
+        dialled = set(config.controller_listener_names[:1])
+        if config.migrates:
+            dialled.add(config.inter_broker_listener_name)  # of the brokers in ZooKeeper mode
+        for name in sorted(self._bound | dialled):
             if config.protocol_of(name).uses_tls:
                 settings = tls_settings_of(config, name)
                 self._loaded[name] = self._load(name, settings)

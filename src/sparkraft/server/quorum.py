@@ -22,7 +22,7 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from sparkraft.security.mutation_quotas import MutationQuotas
-from sparkraft.server.broker.controller_channel import ControllerChannel
+from sparkraft.server.broker.controller_channel import ControllerChannel, QuorumTarget
 from sparkraft.server.broker.metadata_publisher import MetadataPublisher
 from sparkraft.server.controller.driver import ControllerDriver, Intervals
 from sparkraft.server.controller.processes import ProcessWatch
@@ -32,7 +32,8 @@ from sparkraft.server.identity import StartRefused
 from sparkraft.server.metadata_checkpoint import MetadataRecoveryPoint
 from sparkraft.server.raft.setup import open_raft
 from sparkraft.server.sasl_config import controller_login
-from sparkraft.storage.snapshot_files import BOOTSTRAP_CHECKPOINT, open_snapshot
+from sparkraft.storage.names import BOOTSTRAP_CHECKPOINT, METADATA_DIR
+from sparkraft.storage.snapshot_files import open_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,13 +63,15 @@ class QuorumFollowers:
         controller_services: of the local controller; None without that role.
         publisher: publishes images to the broker.
         snapshots: writes metadata snapshots.
-        channel: to the active controller, for everything but heartbeats.
-        heartbeats: to the active controller, for registration and heartbeats.
+        target: the active controller.
+        channel: to it, for everything but heartbeats.
+        heartbeats: to it, for registration and heartbeats.
     """
 
     controller_services: ControllerServices | None
     publisher: MetadataPublisher
     snapshots: MetadataSnapshots
+    target: QuorumTarget
     channel: ControllerChannel
     heartbeats: ControllerChannel
 
@@ -84,10 +87,15 @@ def open_member(
 ) -> "RaftDriver":
     """This node's member of the quorum, on the metadata log; not started.
 
-    From now on the metadata log's directory checkpoints how far the log was committed.
+    From now on the metadata log's directory checkpoints how far the log was committed. A broker in
+    ZooKeeper mode begins with an empty log: one of an earlier migration that was rolled back may be
+    of another quorum (`KafkaRaftManager.maybeDeleteMetadataLogDir`).
     """
     log_dir = log_manager.directory(config.metadata_log_dir)
     known = log_dir.metadata_recovery_point()
+    if config.is_migrating_broker:
+        env.disk.remove_tree(f"{config.metadata_log_dir}/{METADATA_DIR}")
+        known = 0
     raft = open_raft(
         config,
         env,
@@ -132,16 +140,14 @@ def follow_quorum(  # noqa: PLR0913 (called in one place)
         interval_ms=config.number("metadata.log.max.snapshot.interval.ms"),
     )
     raft.register(snapshots)
-    login = controller_login(config)
+    target = QuorumTarget(raft, connect, controller_login(config))
     channel, heartbeats = (
         ControllerChannel(
             env,
-            raft,
+            target,
             node_id=config.node_id,
             local=services,
             controller_listener=config.controller_listener_names[0],
-            connect=connect,
-            login=login,
         )
         for _ in range(2)
     )
@@ -151,6 +157,7 @@ def follow_quorum(  # noqa: PLR0913 (called in one place)
         controller_services=services,
         publisher=publisher,
         snapshots=snapshots,
+        target=target,
         channel=channel,
         heartbeats=heartbeats,
     )

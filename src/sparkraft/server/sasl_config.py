@@ -70,7 +70,9 @@ def sasl_of_listeners(
         if address.security_protocol in SASL_PROTOCOLS
     }
     inter_broker_login(config)
-    if not config.is_zookeeper:
+    if config.is_zookeeper:
+        control_plane_login(config)
+    if not config.is_zookeeper or config.is_migrating_broker:
         controller_login(config)
     return found
 
@@ -113,6 +115,19 @@ def inter_broker_login(config: "NodeConfig") -> Credentials | None:
         ConfigError: they are missing, or the listener does not offer the mechanism.
     """
     name = config.inter_broker_listener_name
+    return _node_login(config, name, "sasl.mechanism.inter.broker.protocol")
+
+
+def control_plane_login(config: "NodeConfig") -> Credentials | None:
+    """The credentials between brokers and the controller in ZooKeeper mode; None as above.
+
+    As in Kafka 3.9 (`MetadataCacheControllerNodeProvider`), with
+    sasl.mechanism.inter.broker.protocol on control.plane.listener.name, if it is set.
+
+    Raises:
+        ConfigError: as above.
+    """
+    name = config.control_plane_listener_name
     return _node_login(config, name, "sasl.mechanism.inter.broker.protocol")
 
 

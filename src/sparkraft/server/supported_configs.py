@@ -56,9 +56,18 @@ _READ = frozenset(
     replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
     sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms
-    sasl.login.retry.backoff.ms sasl.oauthbearer.client.credentials.client.id
+    sasl.login.retry.backoff.ms sasl.oauthbearer.assertion.algorithm
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
+    sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.jwt.retriever.class
+    sasl.oauthbearer.client.credentials.client.id
     sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.scope
     sasl.oauthbearer.token.endpoint.url
     sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience

@@ -1,21 +1,49 @@
 """Configs of a broker in ZooKeeper mode: keys of Kafka 3.9 that Kafka 4 has removed.
 
+`zookeeper.sasl.client.*`, `zookeeper.server.*`, `zookeeper.kinit` and `zookeeper.kerberos.*` are
+system properties of ZooKeeper's client, which Kafka's brokers get by KAFKA_OPTS.
+
 A node is in ZooKeeper mode if `zookeeper.connect` is set and `process.roles` is not.
 """
 
 from collections.abc import Callable, Mapping
 
+from sparkraft.kerberos.renewal import RenewalPolicy
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, ConfigValue, at_least
-from sparkraft.metadata.features import level_of, name_of
+from sparkraft.metadata.features import level_of
+from sparkraft.zookeeper.controller.protocol_version import ProtocolVersion, parse_protocol_version
+from sparkraft.zookeeper.logins import SERVICE
+from sparkraft.zookeeper.security import (
+    CANONICALIZE,
+    JAAS_CONFIG,
+    KINIT,
+    PROTOCOL_DEFAULT,
+    RELOGIN_MS_MIN,
+    SASL_ENABLE,
+    SERVER_PRINCIPAL,
+    SERVER_REALM,
+    SERVICE_NAME,
+    SET_ACL,
+    TLS_ENABLE,
+    EnsembleSecurityError,
+    read_ensemble_security,
+)
 
 CONNECT = "zookeeper.connect"
 MIGRATION_ENABLE = "zookeeper.metadata.migration.enable"
 PROTOCOL_VERSION = "inter.broker.protocol.version"
 
-_LOWEST_LEVEL, _HIGHEST_LEVEL = 7, 21
-"""3.3-IV3, the first metadata.version that sparkraft knows, to 3.9-IV0, the last with ZooKeeper."""
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+"""The value of authorizer.class.name in ZooKeeper mode; no Java class is loaded."""
+
+BROKER_ID_GENERATION = "broker.id.generation.enable"
+RESERVED_BROKER_ID_MAX = "reserved.broker.max.id"
+
+HIGHEST_LEVEL = 21
+"""3.9-IV0, the last metadata.version with ZooKeeper."""
 
 _BOOLEAN, _INT, _STRING = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING
+_LIST, _PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
 
 
 def _defined(name: str, kind: ConfigType, default: ConfigValue, doc: str) -> ConfigDef:
@@ -41,13 +69,45 @@ ZOOKEEPER_CONFIGS: Mapping[str, ConfigDef] = {
             check=at_least(1),
             doc="Requests to ZooKeeper without a response.",
         ),
-        _defined("zookeeper.set.acl", _BOOLEAN, default=False, doc="Znodes with ACLs."),
-        _defined("zookeeper.ssl.client.enable", _BOOLEAN, default=False, doc="TLS to ZooKeeper."),
+        _defined(SET_ACL, _BOOLEAN, default=False, doc="Znodes with access control lists."),
+        _defined(TLS_ENABLE, _BOOLEAN, default=False, doc="TLS to ZooKeeper."),
+        _defined(JAAS_CONFIG, _PASSWORD, None, "The user at ZooKeeper, by SASL."),
+        _defined(SASL_ENABLE, _BOOLEAN, default=True, doc="SASL to ZooKeeper, if there is a user."),
+        _defined(SERVICE_NAME, _STRING, SERVICE, "First component of the servers' principals."),
+        _defined(CANONICALIZE, _BOOLEAN, default=True, doc="Host of a server by its address."),
+        _defined(SERVER_PRINCIPAL, _STRING, "", "The principal of all servers."),
+        _defined(SERVER_REALM, _STRING, "", "Realm of the servers; that of the host counts."),
+        _defined(KINIT, _STRING, RenewalPolicy().kinit, "Renews a ticket cache."),
+        ConfigDef(
+            RELOGIN_MS_MIN,
+            ConfigType.LONG,
+            default=RenewalPolicy().relogin_ms_min,
+            check=at_least(0),
+            doc="Shortest time between two renewals of a ticket.",
+        ),
+        _defined("zookeeper.clientCnxnSocket", _STRING, "", "Class of Java's client; no effect."),
+        _defined("zookeeper.ssl.keystore.location", _STRING, "", "Key and certificates."),
+        _defined("zookeeper.ssl.keystore.password", _PASSWORD, None, "Of the key store."),
+        _defined("zookeeper.ssl.keystore.type", _STRING, "", "Inferred from the file's name."),
+        _defined("zookeeper.ssl.truststore.location", _STRING, "", "Trusted certificates."),
+        _defined("zookeeper.ssl.truststore.password", _PASSWORD, None, "Of the trust store."),
+        _defined("zookeeper.ssl.truststore.type", _STRING, "", "Inferred from the file's name."),
+        _defined("zookeeper.ssl.protocol", _STRING, PROTOCOL_DEFAULT, "Version of TLS."),
+        _defined("zookeeper.ssl.enabled.protocols", _LIST, None, "Versions of TLS."),
+        _defined("zookeeper.ssl.cipher.suites", _LIST, None, "Cipher suites."),
+        _defined(
+            "zookeeper.ssl.endpoint.identification.algorithm",
+            _STRING,
+            "HTTPS",
+            "Whether the host is compared with the certificate.",
+        ),
+        _defined("zookeeper.ssl.crl.enable", _BOOLEAN, default=False, doc="Not supported."),
+        _defined("zookeeper.ssl.ocsp.enable", _BOOLEAN, default=False, doc="Not supported."),
         _defined(MIGRATION_ENABLE, _BOOLEAN, default=False, doc="Migrate to KRaft."),
         _defined(PROTOCOL_VERSION, _STRING, "3.9", "The version that brokers use between them."),
-        _defined("broker.id.generation.enable", _BOOLEAN, default=True, doc="Generate broker.id."),
+        _defined(BROKER_ID_GENERATION, _BOOLEAN, default=True, doc="Generate broker.id."),
         ConfigDef(
-            "reserved.broker.max.id",
+            RESERVED_BROKER_ID_MAX,
             _INT,
             default=1000,
             check=at_least(0),
@@ -80,23 +140,25 @@ def is_zookeeper_mode(properties: Mapping[str, str]) -> bool:
     )
 
 
-def metadata_level(properties: Mapping[str, str]) -> int | None:
-    """The metadata.version that inter.broker.protocol.version names; None if it is not served."""
-    named = properties.get(PROTOCOL_VERSION, "3.9").strip()
-    level = level_of(named)
-    return level if level is not None and _LOWEST_LEVEL <= level <= _HIGHEST_LEVEL else None
+def metadata_level(protocol: ProtocolVersion) -> int | None:
+    """The metadata.version of a protocol version; None before 3.3-IV3, the first known here."""
+    return level_of(str(protocol))
 
 
-def _is_true(text: str) -> bool:
-    return text.strip().lower() == "true"
+MIGRATION_LEVEL_MIN, DIRECTORIES_LEVEL_MIN = 8, 17
+"""3.4-IV0, from which on brokers can be migrated; 3.7-IV2, also with several log directories."""
 
 
 _REFUSED: tuple[tuple[str, Callable[[str], bool], str], ...] = (
-    ("authorizer.class.name", bool, "access control lists in ZooKeeper are not available"),
-    ("delegation.token.secret.key", bool, "delegation tokens are not available"),
-    ("zookeeper.set.acl", _is_true, "znodes with ACLs are not available"),
-    ("zookeeper.ssl.client.enable", _is_true, "TLS to ZooKeeper is not available"),
-    (MIGRATION_ENABLE, _is_true, "migration to KRaft is not available"),
+    (
+        "authorizer.class.name",
+        lambda name: name != ACL_AUTHORIZER,
+        f"only {ACL_AUTHORIZER}, whose lists are in ZooKeeper, is available",
+    ),
+    *(
+        (f"authorizer.zookeeper.{key}", bool, "another ensemble for lists is not available")
+        for key in ("url", "connection.timeout.ms", "session.timeout.ms", "max.in.flight.requests")
+    ),
 )
 
 
@@ -105,11 +167,13 @@ def refusal_of(properties: Mapping[str, str]) -> str | None:
     for key, is_refused, reason in _REFUSED:
         text = properties.get(key, "").strip()
         if text and is_refused(text):
-            shown = "[hidden]" if key == "delegation.token.secret.key" else text
-            return f"{key}={shown}: {reason} in ZooKeeper mode"
-    if metadata_level(properties) is None:
-        return (
-            f"{PROTOCOL_VERSION}={properties[PROTOCOL_VERSION]}: expected a version from "
-            f"{name_of(_LOWEST_LEVEL)} to {name_of(_HIGHEST_LEVEL)}"
-        )
+            return f"{key}={text}: {reason} in ZooKeeper mode"
+    try:
+        read_ensemble_security(properties)
+    except EnsembleSecurityError as error:
+        return str(error)
+    try:
+        parse_protocol_version(properties.get(PROTOCOL_VERSION, "3.9").strip())
+    except ValueError as error:
+        return f"{PROTOCOL_VERSION}: {error}"
     return None

@@ -175,13 +175,19 @@ class DirCheckpoints:
             if key in self._damaged and self._damaged[key].log_dir == log_dir.path
         }
 
-    def write_moved_starts(self, log_dir: LogDir) -> None:
-        """Log start offsets, if one is further than its file or its first segment say."""
-        known = log_dir.log_starts
-        for key, log in log_dir.logs.items():
-            if log.log_start_offset > max(_start_by_files(log), known.get(key, 0)):
-                self.write_starts(log_dir)
+    def moved_starts_steps(self, log_dir: LogDir) -> Steps[None]:
+        """Log start offsets, if one is further than its file or its first segment say.
+
+        Offsets that a thread is still writing are not on disk yet, so that they count as moved.
+        """
+        if _is_being_written(log_dir, LOG_START_OFFSETS):
+            yield from self.starts_steps(log_dir)
+            return
+        for key, log in list(log_dir.logs.items()):
+            if log.log_start_offset > max(_start_by_files(log), log_dir.log_starts.get(key, 0)):
+                yield from self.starts_steps(log_dir)
                 return
+            yield 1
 
     def keep_start(self, log_dir: LogDir, log: ReadableLog) -> None:
         """Write log start offsets if that of `log` has moved since they were written."""
@@ -219,6 +225,11 @@ def _next_version(log_dir: LogDir, name: str) -> int:
     version = log_dir.checkpoint_versions.get(name, 0) + 1
     log_dir.checkpoint_versions[name] = version
     return version
+
+
+def _is_being_written(log_dir: LogDir, name: str) -> bool:
+    latest = log_dir.checkpoint_versions.get(name, 0)
+    return latest > log_dir.written_versions.get(name, 0)
 
 
 def _start_to_keep(log: ReadableLog) -> int | None:

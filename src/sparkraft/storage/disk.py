@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from sparkraft.records.batch import Buffer
 from sparkraft.storage.mapped import CAN_MAP, VIEW_BYTES_MIN, MappedFiles
+from sparkraft.storage.names import BOOTSTRAP_CHECKPOINT, METADATA_DIR
 from sparkraft.storage.page_cache import PageCache
 
 
@@ -362,7 +363,7 @@ class OsDisk:
 
     def extend(self, path: str, data: Buffer) -> None:
         """See `Disk.extend`."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _mode_of(path))
         try:
             _write_rest(fd, [data], 0)
         finally:
@@ -521,7 +522,7 @@ class OsDisk:
                 name, oldest = self._files.popitem(last=False)
                 self._leave_folder(name)
                 os.close(oldest)
-        fd = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, _mode_of(path))
         self._files[path] = fd
         self._in_folder.setdefault(path.rpartition("/")[0], set()).add(path)
         return fd
@@ -560,8 +561,19 @@ class _OsLock:
         os.close(self._fd)
 
 
+def _mode_of(path: str) -> int:
+    """The permissions of a new file, before the umask.
+
+    The metadata log, its snapshots and `bootstrap.checkpoint` contain passwords of dynamic configs
+    in clear text, and keys of SCRAM: only their owner reads them. In Kafka the umask decides.
+    """
+    folder, _, name = path.rpartition("/")
+    is_private = folder.endswith(f"/{METADATA_DIR}") or name.startswith(BOOTSTRAP_CHECKPOINT)
+    return 0o600 if is_private else 0o644
+
+
 def _write_file(path: str, data: Buffer, *, synced: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode_of(path))
     try:
         _write_rest(fd, [data], 0)
         if synced:

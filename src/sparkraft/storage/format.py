@@ -24,9 +24,8 @@ from sparkraft.storage.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from sparkraft.storage.names import METADATA_DIR
+from sparkraft.storage.names import BOOTSTRAP_CHECKPOINT, METADATA_DIR
 from sparkraft.storage.snapshot_files import (
-    BOOTSTRAP_CHECKPOINT,
     ZERO_SNAPSHOT,
     SnapshotFile,
     open_snapshot,

@@ -22,7 +22,7 @@ from sparkraft.base.env import Entropy, random_uuid
 from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.log_dir import LogDir, Steps
+from sparkraft.storage.log_dir import DiskJob, LogDir, Steps
 from sparkraft.storage.log_table import LogTable
 from sparkraft.storage.names import DELETE_MARK, FUTURE_MARK, marked_dir, partition_dir
 from sparkraft.storage.removal import Removal
@@ -82,6 +82,17 @@ class FutureLogs:
         )
         self._logs[key] = log_dir.futures[key] = copy
         return copy
+
+    def identify(self, copy: PartitionLog, topic_id: Uuid) -> Steps[None]:
+        """Write the id of a topic that had none when the copy was made (KIP-516).
+
+        Raises:
+            StorageFault: the directory failed.
+        """
+        copy.set_topic_id(topic_id)
+        log_dir = self._dirs.of(copy)
+        yield DiskJob(log_dir, f"write partition.metadata of {copy.name}", copy.write_metadata)
+        log_dir.require_online()
 
     def drop(self, topic: str, partition: int) -> Steps[None]:
         """Drop a copy, if there is one, and delete its files."""

@@ -253,12 +253,18 @@ class LogManager:
             self.creation(topic, partition, topic_id, config, directory_id=directory_id)
         )
 
-    def ready(self, topic: str, partition: int, topic_id: Uuid) -> PartitionLog | None:
-        """Return a log that can be used as it is; None if `creation` has something to do."""
+    def ready(self, topic: str, partition: int, topic_id: Uuid | None) -> PartitionLog | None:
+        """Return a log that can be used as it is; None if `creation` has something to do.
+
+        Args:
+            topic: its name.
+            partition: its index.
+            topic_id: None if the topic has no id; that of the log stays then.
+        """
         log = self.table.get(topic, partition)
-        if log is None or log.fault is not None or log.topic_id != topic_id:
+        if log is None or log.fault is not None:
             return None
-        return log
+        return log if topic_id is None or log.topic_id == topic_id else None
 
     def creation(
         self,
@@ -400,9 +406,11 @@ class LogManager:
             except OSError as error:
                 raise self.dirs.fail(log_dir, "checkpoint", error) from error
 
-    def keep_log_starts(self) -> None:
-        """Write the log start offsets that moved, before any client learns of the deletion."""
-        self.dirs.run_each("checkpoint", self._checkpoints.write_moved_starts)
+    def moved_starts_steps(self) -> Steps[None]:
+        """Write the log start offsets that moved, before the response to their deletion."""
+        for log_dir in self.dirs.online:
+            steps = self._checkpoints.moved_starts_steps(log_dir)
+            yield from self.dirs.guarded(log_dir, "checkpoint", steps, failed=None)
 
     def release_views(self, *, entirely: bool = False) -> None:
         """Unmap files that were not read since the last call, or all of them (`Disk.view`)."""

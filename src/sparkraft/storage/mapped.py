@@ -16,6 +16,7 @@ import mmap
 import os
 import sys
 from collections import OrderedDict
+from weakref import WeakSet
 
 from sparkraft.base.loop_work import LoopBound
 
@@ -24,6 +25,11 @@ WINDOW_BYTES: LoopBound = 4 << 20
 
 WINDOWS_MAX = 64
 """Kept at once: 256 MiB of addresses, and as many open files at most."""
+
+UNREAD_WINDOWS_MAX = 16
+"""Windows that are not kept, but belong to responses that clients have not read. While there are so
+many, nothing more is mapped: records are copied instead, and count as memory for responses. Clients
+that do not read would otherwise take all addresses and open files."""
 
 VIEW_BYTES_MIN = 64 * 1024
 """Less is copied: cheaper than a further buffer, and what is small is joined on its way."""
@@ -34,11 +40,13 @@ _MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 doesn't name it
 class MappedFiles:
     """The windows of one thread's files, the last used first; see the module's docstring."""
 
-    __slots__ = ("_unused", "_windows")
+    __slots__ = ("_mapped", "_unused", "_windows")
 
     def __init__(self) -> None:
         """Nothing is mapped."""
         self._windows: OrderedDict[tuple[str, int], memoryview] = OrderedDict()
+        self._mapped: WeakSet[mmap.mmap] = WeakSet()
+        """Of the windows that are kept, and of those that only views refer to."""
         self._unused: set[tuple[str, int]] = set()
 
     def views(
@@ -47,7 +55,7 @@ class MappedFiles:
         """`count` bytes from `at` of the file `path`, open as `fd`, in pieces.
 
         None if they are not available: beyond the file's end, in the last window of a growing file,
-        or unreadable; `pread` then raises the error.
+        unreadable (`pread` then raises the error), or if unread responses hold too many windows.
         """
         pieces: list[bytes | memoryview] = []
         end = at + count
@@ -72,6 +80,8 @@ class MappedFiles:
             self._windows.move_to_end(key)
             self._unused.discard(key)
             return found
+        if len(self._mapped) - len(self._windows) >= UNREAD_WINDOWS_MAX:
+            return None
         offset = index * WINDOW_BYTES
         try:
             size = WINDOW_BYTES if grows else min(WINDOW_BYTES, os.fstat(fd).st_size - offset)
@@ -84,6 +94,7 @@ class MappedFiles:
         if len(self._windows) >= WINDOWS_MAX:
             oldest, _ = self._windows.popitem(last=False)
             self._unused.discard(oldest)
+        self._mapped.add(mapped)
         window = self._windows[key] = memoryview(mapped)
         return window
 

@@ -24,6 +24,7 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 META_PROPERTIES: Final = "meta.properties"
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 LOCK: Final = ".lock"
 
 METADATA_TOPIC: Final = "__cluster_metadata"

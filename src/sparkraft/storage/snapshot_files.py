@@ -30,7 +30,6 @@ from sparkraft.storage.disk import Disk
 SUFFIX = ".checkpoint"
 PART = ".part"
 DELETED = ".deleted"
-BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Kafka's largest batch of the metadata log."""

@@ -9,8 +9,22 @@ from sparkraft.tls.stream import RECEIVE_BYTES, TlsFailedError, TlsSide, TlsStre
 if TYPE_CHECKING:
     import ssl
 
+    from sparkraft.security.tls_settings import TlsSettings
+
     Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[Any]]
     """Opens a transport for the factory's protocol, to a host and port; OSError if it fails."""
+
+
+def client_dialing(settings: "TlsSettings", connect: "Connect | None" = None) -> "Connect":
+    """Return the `connect` of a client with these settings, above another one.
+
+    Raises:
+        TlsConfigError: a store is missing, cannot be read or is invalid.
+    """
+    from sparkraft.tls.contexts import client_context
+
+    context = client_context(settings)
+    return TlsDialer(lambda: context, connect).connect
 
 
 class TlsDialer:

@@ -22,14 +22,16 @@ from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.groups import Groups
 from sparkraft.coordinator.group.member import Member, Protocols, as_protocols
 from sparkraft.coordinator.group.rebalance import (
+    REMOVAL_UNITS,
     Rebalancer,
     group_metadata_record,
-    join_response,
+    join_response_of,
     new_group_record,
     sync_response,
 )
 from sparkraft.coordinator.group.states import GroupState
 from sparkraft.coordinator.runtime import Decision, Instant, ReplyTo
+from sparkraft.coordinator.steps import Steps, in_pieces, pieces
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparkraft.protocol.messages.k13_leave_group import (
@@ -62,36 +64,37 @@ class ClassicProtocol:
 
     # Loading
 
-    def loaded(self, now: Instant) -> None:
+    def loaded(self, now: Instant) -> Steps[None]:
         """Start a session for every member that was loaded."""
         for group in self._groups.all_classic():
-            for member in group.members():
-                self._rebalancer.schedule_heartbeat(group, member, now)
+            yield from self._rebalancer.schedule_heartbeats(group, now)
             if len(group) > self._config.max_size:
-                self._rebalancer.prepare(group, now)
+                yield from self._rebalancer.prepare(group, now)
+            yield 1
 
-    def unload(self, now: Instant) -> None:
+    def unload(self, now: Instant) -> Steps[None]:
         """Fail all parked requests with NOT_COORDINATOR."""
         error = ErrorCode.NOT_COORDINATOR
         for group in self._groups.all_classic():
             group.transition_to(GroupState.DEAD, now.wall_ms)
-            self._rebalancer.fail_parked(group, error)
+            yield from self._rebalancer.fail_parked(group, error)
+            yield 1
 
     # JoinGroup
 
     def join(
         self, request: JoinGroupRequest, peer: Peer, reply_to: ReplyTo, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Always replies through the rebalancer."""
         group = self._groups.classic(request.group_id)
         if group is not None:
-            return self._join_group(group, request, peer, reply_to, now)
+            return (yield from self._join_group(group, request, peer, reply_to, now))
         replaced = self._groups.get(request.group_id)
         if replaced is not None and not replaced.is_convertible_to_classic(now):
             return self._refuse(reply_to, "", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             return self._refuse(reply_to, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        return self._create(replaced, request, peer, reply_to, now)
+        return (yield from self._create(replaced, request, peer, reply_to, now))
 
     def _create(
         self,
@@ -100,10 +103,10 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         group = ClassicGroup(request.group_id, now_ms=now.wall_ms)
         self._groups[request.group_id] = group
-        decision = self._join_group(group, request, peer, reply_to, now)
+        decision = yield from self._join_group(group, request, peer, reply_to, now)
         assert decision is NOTHING, "the first join of a group cannot end its rebalance"
         tombstones = () if replaced is None else tuple(replaced.tombstones())
         return Decision(
@@ -120,7 +123,7 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         member_id = request.member_id
         if not self._has_room(group, member_id):
             self._rebalancer.remove_member(group, member_id, now)
@@ -129,10 +132,10 @@ class ClassicProtocol:
         if error is not None:
             return self._refuse(reply_to, member_id, error)
         if not member_id:
-            return self._join_unknown(group, request, peer, reply_to, now)
+            return (yield from self._join_unknown(group, request, peer, reply_to, now))
         if member_id in group.pending_join:
-            return self._add(group, member_id, request, peer, reply_to, now)
-        return self._rejoin(group, request, reply_to, now)
+            return (yield from self._add(group, member_id, request, peer, reply_to, now))
+        return (yield from self._rejoin(group, request, reply_to, now))
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """During a rebalance the first to rejoin stay, otherwise existing members do."""
@@ -151,13 +154,13 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         instance_id = request.group_instance_id
         member_id = f"{peer.client_id if instance_id is None else instance_id}-{self._uuid()}"
         if group.static_member_id(instance_id) is not None:
-            return self._replace_static(group, member_id, request, peer, reply_to, now)
+            return (yield from self._replace_static(group, member_id, request, peer, reply_to, now))
         if instance_id is not None or peer.version < _MEMBER_ID_REQUIRED_FROM:
-            return self._add(group, member_id, request, peer, reply_to, now)
+            return (yield from self._add(group, member_id, request, peer, reply_to, now))
         group.pending_join[member_id] = None
         self._rebalancer.schedule_session(
             group.group_id, member_id, now, request.session_timeout_ms
@@ -172,7 +175,7 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         member = Member(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
@@ -186,11 +189,11 @@ class ClassicProtocol:
             is_new=True,
         )
         self._rebalancer.add_member(group, member, now)
-        return self._rebalancer.prepare_or_complete(group, now)
+        return (yield from self._rebalancer.prepare_or_complete(group, now))
 
     def _rejoin(
         self, group: ClassicGroup, request: JoinGroupRequest, reply_to: ReplyTo, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         try:
             group.check_member(request.member_id, request.group_instance_id)
         except KafkaError as error:
@@ -210,10 +213,10 @@ class ClassicProtocol:
                 return self._refuse(reply_to, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if not changed:
             # It may have missed the response; the generation is still current.
-            self._rebalancer.reply(reply_to, join_response(group, member))
+            self._rebalancer.reply(reply_to, (yield from join_response_of(group, member)))
             return NOTHING
         self._update(group, member, request, reply_to)
-        return self._rebalancer.prepare_or_complete(group, now)
+        return (yield from self._rebalancer.prepare_or_complete(group, now))
 
     def _update(
         self, group: ClassicGroup, member: Member, request: JoinGroupRequest, reply_to: ReplyTo
@@ -234,27 +237,28 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Replace a static member that rejoined without its member id, and fence the old one."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         leader_before = group.leader_id
         old = self._fence(group, instance_id)
-        member, choice = group.replace_static(instance_id, member_id)
+        member, choice = yield from group.replace_static(instance_id, member_id)
         self._rebalancer.note_leader(group, choice, now)
         self._rebalancer.schedule_heartbeat(group, member, now)
         self._update(group, member, request, reply_to)
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             # The leader may be computing an assignment for the old id.
-            return self._rebalancer.prepare(group, now)
+            return (yield from self._rebalancer.prepare(group, now))
         if not group.is_in(GroupState.STABLE):
-            return self._rebalancer.complete_if_all_joined(group, now)
-        if group.vote().chosen != group.protocol_name:
-            return self._rebalancer.prepare_or_complete(group, now)
-        assignment = {one.member_id: one.assignment for one in group.members()}
+            return (yield from self._rebalancer.complete_if_all_joined(group, now))
+        vote = yield from group.vote()
+        if vote.chosen != group.protocol_name:
+            return (yield from self._rebalancer.prepare_or_complete(group, now))
+        assignment = yield from group.assignments()
         return Decision(
             response=None,
-            records=(group_metadata_record(group, assignment),),
+            records=((yield from group_metadata_record(group, assignment)),),
             replay=False,
             append_callback=StaticMemberReplaced(
                 group_id=group.group_id,
@@ -297,7 +301,7 @@ class ClassicProtocol:
 
     def sync(
         self, request: SyncGroupRequest, reply_to: ReplyTo, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Always replies through the rebalancer."""
         try:
             group = self._classic_group(request.group_id)
@@ -318,11 +322,10 @@ class ClassicProtocol:
         self._rebalancer.sync_received(group, member.member_id)
         if group.leader_id != member.member_id:
             return NOTHING
-        given = {one.member_id: bytes(one.assignment) for one in request.assignments}
-        assignment = {one.member_id: given.get(one.member_id, b"") for one in group.members()}
+        assignment = yield from _assignment_of(group, request)
         return Decision(
             response=None,
-            records=(group_metadata_record(group, assignment),),
+            records=((yield from group_metadata_record(group, assignment)),),
             replay=False,
             append_callback=AssignmentDecided(
                 group_id=group.group_id,
@@ -350,18 +353,23 @@ class ClassicProtocol:
 
     # LeaveGroup
 
-    def leave(self, request: LeaveGroupRequest, now: Instant) -> GroupDecision[LeaveGroupResponse]:
+    def leave(
+        self, request: LeaveGroupRequest, now: Instant
+    ) -> Steps[GroupDecision[LeaveGroupResponse]]:
         """Remove members, each with its own error."""
         group = self._classic_group(request.group_id)
         if group.is_in(GroupState.DEAD):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        members = [self._leave_one(group, one, now) for one in request.members]
+        members: list[MemberResponse] = []
+        for one in request.members:
+            members.append(self._leave_one(group, one, now))
+            yield REMOVAL_UNITS
         decision = NOTHING
         if any(one.error_code == ErrorCode.NONE for one in members):
             if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                decision = self._rebalancer.prepare_or_complete(group, now)
+                decision = yield from self._rebalancer.prepare_or_complete(group, now)
             else:
-                decision = self._rebalancer.complete_if_all_joined(group, now)
+                decision = yield from self._rebalancer.complete_if_all_joined(group, now)
         return decision.with_response(LeaveGroupResponse(members=members))
 
     def _leave_one(
@@ -398,7 +406,7 @@ class ClassicProtocol:
 
     def on_assignment_appended(
         self, decided: AssignmentDecided, error: ErrorCode | None, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Give the members their assignment, unless another rebalance has started."""
         group = self._groups.classic(decided.group_id)
         if group is None or decided.generation != group.generation_id:
@@ -406,37 +414,39 @@ class ClassicProtocol:
         if not group.is_in(GroupState.COMPLETING_REBALANCE):
             return NOTHING
         if error is None:
-            self._rebalancer.set_assignment(group, decided.assignment, now)
+            yield from self._rebalancer.set_assignment(group, decided.assignment, now)
             return NOTHING
-        self._rebalancer.fail_sync(group, error, now)
-        return self._rebalancer.prepare_or_complete(group, now)
+        yield from self._rebalancer.fail_sync(group, error, now)
+        return (yield from self._rebalancer.prepare_or_complete(group, now))
 
-    def on_group_appended(self, created: GroupCreated, error: ErrorCode | None) -> None:
+    def on_group_appended(self, created: GroupCreated, error: ErrorCode | None) -> Steps[None]:
         """Discard a new group if its first record was not committed."""
         group = self._groups.classic(created.group_id)
         if error is None or group is None:
             return
-        for member in group.members():
-            self._rebalancer.complete_join(group, member, JoinGroupResponse(error_code=error))
-        self._rebalancer.forget_timers(group)
+        for piece in pieces(group.members()):
+            for member in piece:
+                self._rebalancer.complete_join(group, member, JoinGroupResponse(error_code=error))
+            yield len(piece)
+        yield from self._rebalancer.forget_timers(group)
         del self._groups[created.group_id]
         if created.replaced is not None:
             self._groups[created.group_id] = created.replaced
 
     def on_replacement_appended(
         self, replaced: StaticMemberReplaced, error: ErrorCode | None, now: Instant
-    ) -> None:
+    ) -> Steps[None]:
         """Complete the join of a replaced static member; restore the old one on error."""
         group = self._groups.classic(replaced.group_id)
         if group is None or replaced.new_member_id not in group:
             return
         member = group.member(replaced.new_member_id)
         if error is not None:
-            self._undo_replacement(group, member, replaced, error, now)
+            yield from self._undo_replacement(group, member, replaced, error, now)
             return
         if group.is_in(GroupState.PREPARING_REBALANCE, GroupState.DEAD):
             return  # A rebalance has started; the join is part of it.
-        response = join_response(group, member)
+        response = yield from join_response_of(group, member)
         if replaced.version < _SKIP_ASSIGNMENT_FROM:
             # Old clients would compute a new assignment: send the previous leader and no members.
             response.members = []
@@ -452,7 +462,7 @@ class ClassicProtocol:
         replaced: StaticMemberReplaced,
         error: ErrorCode,
         now: Instant,
-    ) -> None:
+    ) -> Steps[None]:
         response = JoinGroupResponse(
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
@@ -468,9 +478,21 @@ class ClassicProtocol:
             session_timeout_ms=replaced.session_timeout_ms_before,
             awaiting_join=None,
         )
-        old, choice = group.replace_static(replaced.instance_id, replaced.old_member_id)
+        old, choice = yield from group.replace_static(replaced.instance_id, replaced.old_member_id)
         self._rebalancer.note_leader(group, choice, now)
         self._rebalancer.schedule_heartbeat(group, old, now)
+
+
+def _assignment_of(group: ClassicGroup, request: SyncGroupRequest) -> Steps[dict[str, bytes]]:
+    """The assignment of each member by the leader, empty for those that it leaves out."""
+    given = yield from in_pieces(
+        request.assignments, lambda one: (one.member_id, bytes(one.assignment))
+    )
+    by_member = dict(given)
+    found = yield from in_pieces(
+        group.members(), lambda one: (one.member_id, by_member.get(one.member_id, b""))
+    )
+    return dict(found)
 
 
 def _join_error(group: ClassicGroup, request: JoinGroupRequest) -> ErrorCode | None:

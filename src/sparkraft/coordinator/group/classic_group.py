@@ -10,10 +10,12 @@ Not here: timers and request handling (`classic.py`), offsets (`offsets.py`).
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode, InvariantBroken, KafkaError
 from sparkraft.base.ids import Millis
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.election import Choice
 from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT, MEMBER_EPOCH_IN_COMMIT_FROM
@@ -21,12 +23,17 @@ from sparkraft.coordinator.group.member import Member, Protocols
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
 from sparkraft.coordinator.runtime import Instant, ReplyTo
+from sparkraft.coordinator.steps import Steps, fast, in_pieces, pieces
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of consumers, whose subscriptions the coordinator can parse."""
+
+
+TOPICS_AT_ONCE: LoopBound = 1_024
+"""Names of a subscription that are read at once: a member may subscribe to any number."""
 
 
 class InitialDelay(NamedTuple):
@@ -111,6 +118,13 @@ class ClassicGroup:
         """Longest-standing first."""
         return iter(self._members.values())
 
+    def assignments(self) -> Steps[dict[str, bytes]]:
+        """The assignment of each member."""
+        items = yield from in_pieces(
+            self._members.values(), lambda one: (one.member_id, one.assignment)
+        )
+        return dict(items)
+
     def static_member_id(self, instance_id: str | None) -> str | None:
         """The member that holds `instance_id` now."""
         return None if instance_id is None else self._static_members.get(instance_id)
@@ -130,10 +144,13 @@ class ClassicGroup:
         """Whether every member has rejoined and no pending member is left."""
         return len(self._members) == self._awaiting_join and not self.pending_join
 
-    @property
-    def rebalance_timeout_ms(self) -> int:
+    def rebalance_timeout_ms(self) -> Steps[int]:
         """The longest timeout requested by any member."""
-        return max((one.rebalance_timeout_ms for one in self._members.values()), default=0)
+        longest = 0
+        for piece in pieces(self._members.values()):
+            longest = max(longest, *(one.rebalance_timeout_ms for one in piece))
+            yield fast(len(piece))
+        return longest
 
     def add(self, member: Member) -> Choice | None:
         """Add a member; returns the choice if it becomes the leader."""
@@ -165,7 +182,7 @@ class ClassicGroup:
             self._static_members.pop(member.group_instance_id, None)
         if self.leader_id != member_id:
             return None
-        choice = election.after_removal(member_id, list(self._members))
+        choice = election.after_removal(member_id, list(islice(self._members, election.LISTED_MAX)))
         self.leader_id = choice.chosen
         return choice
 
@@ -187,7 +204,9 @@ class ClassicGroup:
         self._awaiting_join += (awaiting_join is not None) - (member.awaiting_join is not None)
         member.awaiting_join = awaiting_join
 
-    def replace_static(self, instance_id: str, new_member_id: str) -> tuple[Member, Choice | None]:
+    def replace_static(
+        self, instance_id: str, new_member_id: str
+    ) -> Steps[tuple[Member, Choice | None]]:
         """Replace the static member by `new_member_id`, which keeps its seniority.
 
         The old member's parked requests must have been completed.
@@ -208,10 +227,13 @@ class ClassicGroup:
             protocols=old.protocols,
             assignment=old.assignment,
         )
-        self._members = {
-            one.member_id: one
-            for one in (new if one is old else one for one in self._members.values())
-        }
+        members: dict[str, Member] = {}
+        for piece in pieces(self._members.values()):
+            for one in piece:
+                kept = new if one is old else one
+                members[kept.member_id] = kept
+            yield fast(len(piece))
+        self._members = members
         self._static_members[instance_id] = new_member_id
         if self.leader_id != old_member_id:
             return new, None
@@ -226,34 +248,36 @@ class ClassicGroup:
 
     # Elections
 
-    def replace_missing_leader(self) -> Choice | None:
+    def replace_missing_leader(self) -> Steps[Choice | None]:
         """Choose a new leader if the current one has not rejoined; None if it has.
 
         The old leader stays if no member has rejoined (`chosen` is None).
         """
         if self.leader_id is None or self._members[self.leader_id].awaiting_join is not None:
             return None
-        choice = election.after_missed_join(
+        choice = yield from election.after_missed_join(
             self.leader_id,
-            [(one.member_id, one.awaiting_join is not None) for one in self._members.values()],
+            ((one.member_id, one.awaiting_join is not None) for one in self._members.values()),
         )
         if choice.chosen is not None:
             self.leader_id = choice.chosen
         return choice
 
-    def vote(self) -> Choice:
+    def vote(self) -> Steps[Choice]:
         """The protocol the members would use now; requires a member."""
         return election.vote(
-            [(one.member_id, one.protocol_names()) for one in self._members.values()]
+            ((one.member_id, one.protocol_names()) for one in self._members.values()),
+            self._supporters,
+            len(self._members),
         )
 
-    def start_next_generation(self, now_ms: Millis) -> Choice | None:
+    def start_next_generation(self, now_ms: Millis) -> Steps[Choice | None]:
         """Increment the generation and fix its protocol, or become empty (returns None)."""
         self.generation_id += 1
         self.pending_sync.clear()
-        choice = self.vote() if self._members else None
+        choice = (yield from self.vote()) if self._members else None
         self.protocol_name = choice.chosen if choice else None
-        self.subscribed_topics = self.read_subscribed_topics()
+        self.subscribed_topics = yield from self.read_subscribed_topics()
         self.transition_to(GroupState.COMPLETING_REBALANCE if choice else GroupState.EMPTY, now_ms)
         return choice
 
@@ -276,7 +300,7 @@ class ClassicGroup:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
-    def read_subscribed_topics(self) -> frozenset[str] | None:
+    def read_subscribed_topics(self) -> Steps[frozenset[str] | None]:
         """All topics its consumers subscribe to; None if that cannot be determined."""
         if not self.uses_consumer_protocol:
             return None
@@ -286,10 +310,13 @@ class ClassicGroup:
             return None
         topics: set[str] = set()
         for member in self._members.values():
-            subscribed = subscription_topics(member.metadata(self.protocol_name))
+            subscribed = yield from subscription_topics(member.metadata(self.protocol_name))
             if subscribed is None:
                 return None
-            topics.update(subscribed)
+            for at in range(0, len(subscribed), TOPICS_AT_ONCE):
+                topics.update(subscribed[at : at + TOPICS_AT_ONCE])
+                yield 1 + fast(min(len(subscribed) - at, TOPICS_AT_ONCE))
+        yield fast(len(topics))
         return frozenset(topics)
 
     # Checks
@@ -372,26 +399,27 @@ class ClassicGroup:
     def tombstones(self) -> Sequence[GroupRecord]:
         return [GroupRecord(key=GroupMetadataKey(group=self.group_id))]
 
-    def described(self, version: int) -> DescribedGroup:
+    def described(self, version: int) -> Steps[DescribedGroup]:
         """With its members; metadata and assignor only if the group is stable."""
         del version
         stable = self.state is GroupState.STABLE
+        members = yield from in_pieces(
+            self._members.values(),
+            lambda one: DescribedGroupMember(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                member_metadata=one.metadata(self.protocol_name) if stable else b"",
+                member_assignment=one.assignment,
+            ),
+        )
         return DescribedGroup(
             group_id=self.group_id,
             group_state=self.state.value,
             protocol_type=self.protocol_type or "",
             protocol_data=(self.protocol_name or "") if stable else "",
-            members=[
-                DescribedGroupMember(
-                    member_id=one.member_id,
-                    group_instance_id=one.group_instance_id,
-                    client_id=one.client_id,
-                    client_host=one.client_host,
-                    member_metadata=one.metadata(self.protocol_name) if stable else b"",
-                    member_assignment=one.assignment,
-                )
-                for one in self._members.values()
-            ],
+            members=members,
         )
 
     def listed(self, now: Instant) -> ListedGroup:
@@ -415,7 +443,7 @@ class ClassicGroup:
                 del self._supporters[name]
 
 
-def subscription_topics(metadata: bytes) -> Sequence[str] | None:
+def subscription_topics(metadata: bytes) -> Steps[Sequence[str] | None]:
     """The topics of a ConsumerProtocolSubscription of any version; None if it is malformed.
 
     Bytes: version int16, count int32, then each name as int16 length and UTF-8. All versions
@@ -427,13 +455,16 @@ def subscription_topics(metadata: bytes) -> Sequence[str] | None:
         at = 6
         if version < 0 or not 0 <= count <= len(metadata):
             return None
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", metadata, at)
-            at += 2
-            if length < 0 or at + length > len(metadata):
-                return None
-            topics.append(metadata[at : at + length].decode())
-            at += length
+        while len(topics) < count:
+            if topics:
+                yield fast(TOPICS_AT_ONCE)
+            for _ in range(min(count - len(topics), TOPICS_AT_ONCE)):
+                (length,) = struct.unpack_from(">h", metadata, at)
+                at += 2
+                if length < 0 or at + length > len(metadata):
+                    return None
+                topics.append(metadata[at : at + length].decode())
+                at += length
     except (struct.error, UnicodeDecodeError):
         return None
     return topics

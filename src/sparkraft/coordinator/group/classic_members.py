@@ -30,7 +30,7 @@ from sparkraft.coordinator.group.member import as_protocols
 from sparkraft.coordinator.group.rebalance import Rebalancer
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import Decision, Instant, ReplyTo
-from sparkraft.coordinator.steps import Steps, fast
+from sparkraft.coordinator.steps import Steps, fast, pieces
 from sparkraft.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -93,7 +93,7 @@ class ClassicMembers:
         is_new = not request.member_id
         member_id = request.member_id or self._consumer.new_member_id()
         self._consumer.check_room(group, member_id)
-        _check_protocols(group, request)
+        yield from _check_protocols(group, request)
         if is_new and request.group_instance_id is None and _requires_id(peer):
             response = JoinGroupResponse(
                 member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED
@@ -144,7 +144,7 @@ class ClassicMembers:
         yield from self._updates.update_epoch(update, now)
         remaining = None
         if replaced is not None:
-            remaining = remaining_after(group, {replaced.member_id}, update.updated)
+            remaining = yield from remaining_after(group, {replaced.member_id}, update.updated)
         if remaining is None or not self._consumer.may_downgrade(remaining):
             yield from self._reconcile(update, now)
             self._updates.schedule_session(group, update.updated, now)
@@ -153,7 +153,7 @@ class ClassicMembers:
         if not stale:
             yield from self._reconcile(update, now)
         response = _join_response(update.updated)
-        decision = self._consumer.downgrade(group, remaining, now, rebalance=stale)
+        decision = yield from self._consumer.downgrade(group, remaining, now, rebalance=stale)
         self._rebalancer.reply(reply_to, response)
         return decision
 
@@ -268,7 +268,10 @@ class ClassicMembers:
     ) -> Steps[GroupDecision[LeaveGroupResponse]]:
         """Remove members of either protocol, each with its own error (KAFKA-18188)."""
         leaving: dict[str, None] = {}
-        members = [_leave_one(group, one, leaving) for one in request.members]
+        members: list[MemberResponse] = []
+        for one in request.members:
+            members.append(_leave_one(group, one, leaving))
+            yield 1
         response = LeaveGroupResponse(members=members)
         if not leaving:
             return Decision(response=response)
@@ -280,14 +283,15 @@ def _requires_id(peer: Peer) -> bool:
     return peer.version >= _MEMBER_ID_REQUIRED_FROM
 
 
-def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
+def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> Steps[None]:
     """Raise INCONSISTENT_GROUP_PROTOCOL unless all classic members share a protocol with it."""
-    classic = [one.classic for one in group.members() if one.classic is not None]
-    names = [one.name for one in request.protocols]
-    shared = (
-        all(any(name == known for known, _ in one.protocols) for one in classic) for name in names
-    )
-    if request.protocol_type != PROTOCOL_TYPE or not any(shared):
+    shared = {one.name for one in request.protocols}
+    for piece in pieces(group.members()):
+        for one in piece:
+            if one.classic is not None:
+                shared.intersection_update(name for name, _ in one.classic.protocols)
+        yield fast(len(piece))
+    if request.protocol_type != PROTOCOL_TYPE or not shared:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 

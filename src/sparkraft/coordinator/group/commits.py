@@ -19,7 +19,6 @@ from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.offsets import CommittedOffset, OffsetStore
 from sparkraft.coordinator.group.rebalance import Rebalancer
 from sparkraft.coordinator.group.records import (
-    OFFSET_COMMIT_VALUE_VERSION,
     OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY,
     GroupRecord,
 )
@@ -90,7 +89,7 @@ class Commits:
                 if len(partition.committed_metadata or "") > self._config.offset_metadata_max_chars:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    records.append(_commit_record(request, topic, partition, now))
+                    records.append(self._commit_record(request, topic, partition, now))
                 committed.partitions.append(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=error
@@ -124,6 +123,31 @@ class Commits:
             self._rebalancer.schedule_session(
                 request.group_id, member.member_id, now, member.session_timeout_ms
             )
+
+    def _commit_record(
+        self,
+        request: OffsetCommitRequest,
+        topic: OffsetCommitRequestTopic,
+        partition: OffsetCommitRequestPartition,
+        now: Instant,
+    ) -> GroupRecord:
+        expires = request.retention_time_ms != _NO_EXPIRY
+        return GroupRecord(
+            key=OffsetCommitKey(
+                group=request.group_id, topic=topic.name, partition=partition.partition_index
+            ),
+            value=OffsetCommitValue(
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.committed_metadata or "",
+                commit_timestamp=now.wall_ms,
+                expire_timestamp=_expiry(request.retention_time_ms, now) if expires else _NO_EXPIRY,
+                topic_id=topic.topic_id,
+            ),
+            value_version=OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY
+            if expires
+            else self._config.offset_commit_value_version,
+        )
 
     # OffsetFetch
 
@@ -262,31 +286,6 @@ def _check_partitions(
                 partition.partition_index,
             )
         yield fast(len(topic.partitions))
-
-
-def _commit_record(
-    request: OffsetCommitRequest,
-    topic: OffsetCommitRequestTopic,
-    partition: OffsetCommitRequestPartition,
-    now: Instant,
-) -> GroupRecord:
-    expires = request.retention_time_ms != _NO_EXPIRY
-    return GroupRecord(
-        key=OffsetCommitKey(
-            group=request.group_id, topic=topic.name, partition=partition.partition_index
-        ),
-        value=OffsetCommitValue(
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata or "",
-            commit_timestamp=now.wall_ms,
-            expire_timestamp=_expiry(request.retention_time_ms, now) if expires else _NO_EXPIRY,
-            topic_id=topic.topic_id,
-        ),
-        value_version=OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY
-        if expires
-        else OFFSET_COMMIT_VALUE_VERSION,
-    )
 
 
 def _expiry(retention_ms: int, now: Instant) -> int:

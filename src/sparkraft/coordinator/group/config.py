@@ -5,6 +5,12 @@ from dataclasses import dataclass, field
 
 _MINUTE_MS = 60_000
 
+OFFSET_COMMIT_VALUE_VERSION = 4
+"""With topic ids, as Kafka 4.3 writes records of committed offsets."""
+
+OFFSET_COMMIT_VALUE_VERSION_WITHOUT_IDS = 3
+"""As Kafka 3.9 writes them (`GroupMetadataManager.offsetCommitValue`): older ones read no other."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounded:
@@ -53,6 +59,12 @@ class GroupConfig:
     new_member_join_timeout_ms: int = 5 * _MINUTE_MS
     """Session timeout of a new member: it cannot send heartbeats while its JoinGroup is parked."""
     offset_metadata_max_chars: int = 4_096
+    offset_commit_value_version: int = OFFSET_COMMIT_VALUE_VERSION
+    """Version of the records of offsets without an expiry time."""
+    needs_offsets: bool = False
+    """Whether a group without a record of its own ends with its last offset, as in Kafka 3.9, which
+    writes no tombstone for it (`GroupMetadataManager.cleanupGroupMetadata`). In Kafka 4 such a
+    group is empty until offsets.retention.check.interval.ms has passed."""
     offsets_retention_ms: int = 7 * 24 * 60 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 10 * _MINUTE_MS
     foreign_session_timeout_ms: int = 45_000

@@ -112,11 +112,12 @@ class ConsumerProtocol:
 
     # Loading and metadata
 
-    def loaded(self, image: ClusterImage, now: Instant) -> None:
+    def loaded(self, image: ClusterImage, now: Instant) -> Steps[None]:
         """Start a session for every member that was loaded."""
         self._updates.loaded(image)
         for group in self._groups.all_consumer():
-            self.resume(group, now)
+            yield from self.resume(group, now)
+            yield 1
 
     def on_image(self, delta: MetadataDelta) -> Steps[None]:
         """Check subscribed topics again at the next heartbeat of their groups."""
@@ -217,11 +218,13 @@ class ConsumerProtocol:
                 f"Cannot upgrade classic group {group.group_id} to a consumer group because "
                 f"{problem}.",
             )
-        self._rebalancer.fail_parked(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        yield from self._rebalancer.fail_parked(group, ErrorCode.REBALANCE_IN_PROGRESS)
         converted, written = yield from upgraded(group, self.image, self._updates.hashes)
         records += written
-        for member in converted.members():
-            self._updates.schedule_session(converted, member, now)
+        for piece in pieces(converted.members()):
+            for member in piece:
+                self._updates.schedule_session(converted, member, now)
+            yield len(piece)
         return converted
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
@@ -369,14 +372,14 @@ class ConsumerProtocol:
         self, group: ConsumerGroup, member_ids: Iterable[str], kind: Kind, reason: str, now: Instant
     ) -> Steps[GroupDecision[None]]:
         """Remove members and raise the group epoch; the next heartbeat computes a new target."""
-        ids = list(member_ids)
-        remaining = remaining_after(group, ids)
+        ids = dict.fromkeys(member_ids)
+        remaining = yield from remaining_after(group, ids)
         if remaining is not None and self.may_downgrade(remaining):
             notes = [
                 noted(group.group_id, group.group_epoch, kind, reason, now.wall_ms, member_id)
                 for member_id in ids
             ]
-            return self.downgrade(group, remaining, now, rebalance=True, entries=notes)
+            return (yield from self.downgrade(group, remaining, now, rebalance=True, entries=notes))
         records: list[GroupRecord] = []
         for member_id in ids:
             records += member_tombstones(group.group_id, member_id)
@@ -404,21 +407,21 @@ class ConsumerProtocol:
         *,
         rebalance: bool,
         entries: Sequence[JournalEntry] = (),
-    ) -> GroupDecision[None]:
+    ) -> Steps[GroupDecision[None]]:
         """Replace the group by a classic one; `rebalance`: its members must rejoin.
 
         The classic group is live at once, and `GroupCreated` restores the old one if the append
         fails.
         """
-        classic = downgraded(group, members, self.image, now.wall_ms)
-        assignment = {one.member_id: one.assignment for one in classic.members()}
-        records = (*group.tombstones(), group_metadata_record(classic, assignment))
+        classic = yield from downgraded(group, members, self.image, now.wall_ms)
+        assignment = yield from classic.assignments()
+        record = yield from group_metadata_record(classic, assignment)
+        records = (*group.tombstones(), record)
         self._updates.forget(group)
         self._groups[group.group_id] = classic
-        for member in classic.members():
-            self._rebalancer.schedule_heartbeat(classic, member, now)
+        yield from self._rebalancer.schedule_heartbeats(classic, now)
         if rebalance:
-            self._rebalancer.prepare(classic, now)
+            yield from self._rebalancer.prepare(classic, now)
         reason = "to the classic protocol: no member uses the consumer protocol"
         entry = noted(group.group_id, classic.generation_id, "converted", reason, now.wall_ms)
         return Decision(
@@ -430,12 +433,14 @@ class ConsumerProtocol:
             ),
         )
 
-    def resume(self, group: ConsumerGroup, now: Instant) -> None:
+    def resume(self, group: ConsumerGroup, now: Instant) -> Steps[None]:
         """Start the sessions of a group that was loaded, or whose conversion failed."""
-        for member in group.members():
-            self._updates.schedule_session(group, member, now)
-            if member.state is MemberState.UNREVOKED:
-                self._updates.schedule_revocation(group, member, now)
+        for piece in pieces(group.members()):
+            for member in piece:
+                self._updates.schedule_session(group, member, now)
+                if member.state is MemberState.UNREVOKED:
+                    self._updates.schedule_revocation(group, member, now)
+            yield len(piece)
 
     # Timers
 
@@ -504,7 +509,7 @@ def _has_other_partitions(update: MemberUpdate) -> Steps[bool]:
     return False
 
 
-def _unused_regexes(group: ConsumerGroup, removed: list[str]) -> list[str]:
+def _unused_regexes(group: ConsumerGroup, removed: Iterable[str]) -> list[str]:
     """Resolved regular expressions that only the removed members use."""
     users: dict[str, int] = {}
     for member_id in removed:

@@ -430,7 +430,8 @@ class ConsumerGroup:
         found.append(records.group_epoch_tombstone(group_id))
         return found
 
-    def described(self, version: int) -> DescribedGroup:
+    def described(self, version: int) -> Steps[DescribedGroup]:
+        yield 1
         problem = f"Group {self.group_id} is not a classic group."
         return describe_as_dead(self.group_id, problem, version)
 

@@ -10,7 +10,7 @@ group is converted only if all its subscriptions and assignments can be read and
 user data, which would be lost.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Millis
@@ -42,7 +42,7 @@ from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GroupRecord, RawKey
 from sparkraft.coordinator.group.states import GroupState
 from sparkraft.coordinator.group.topic_hash import TopicHashes
-from sparkraft.coordinator.steps import Steps, fast
+from sparkraft.coordinator.steps import Steps, fast, pieces
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
 
@@ -57,7 +57,7 @@ def upgraded(
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND if a member's data cannot be converted.
     """
-    protocol = group.protocol_name or group.vote().chosen
+    protocol = group.protocol_name or (yield from group.vote()).chosen
     epoch = group.generation_id
     members: list[ConsumerMember] = []
     try:
@@ -123,23 +123,29 @@ def _consumer_member(
 
 
 def remaining_after(
-    group: ConsumerGroup, leaving: Collection[str], joining: ConsumerMember | None = None
-) -> list[ConsumerMember] | None:
+    group: ConsumerGroup, leaving: Container[str], joining: ConsumerMember | None = None
+) -> Steps[list[ConsumerMember] | None]:
     """The members of the classic group that replaces `group`; None if it stays.
 
     It stays while a member uses the consumer protocol, and if it becomes empty.
     """
-    remaining = [one for one in group.members() if one.member_id not in leaving]
+    remaining: list[ConsumerMember] = []
+    for piece in pieces(group.members()):
+        staying = [one for one in piece if one.member_id not in leaving]
+        if not all(one.uses_classic_protocol for one in staying):
+            return None
+        remaining += staying
+        yield fast(len(piece))
     if joining is not None:
+        if not joining.uses_classic_protocol:
+            return None
         remaining.append(joining)
-    if not remaining or not all(one.uses_classic_protocol for one in remaining):
-        return None
-    return remaining
+    return remaining or None
 
 
 def downgraded(
     group: ConsumerGroup, members: Sequence[ConsumerMember], image: ClusterImage, now_ms: Millis
-) -> ClassicGroup:
+) -> Steps[ClassicGroup]:
     """The stable classic group with these members and their assignments."""
     classic = ClassicGroup(group.group_id, now_ms=now_ms)
     for member in members:
@@ -156,10 +162,11 @@ def downgraded(
                 protocols=member.classic.protocols,
             )
         )
+        yield 1
     classic.generation_id = group.group_epoch
-    classic.protocol_name = classic.vote().chosen
+    classic.protocol_name = (yield from classic.vote()).chosen
     classic.state = GroupState.STABLE
-    classic.subscribed_topics = classic.read_subscribed_topics()
+    classic.subscribed_topics = yield from classic.read_subscribed_topics()
     for member in members:
         copied = classic.member(member.member_id)
         version = version_of(copied.metadata(classic.protocol_name))
@@ -169,4 +176,5 @@ def downgraded(
             image,
             version,
         )
+        yield 1 + len(target) + fast(len(copied.assignment))
     return classic

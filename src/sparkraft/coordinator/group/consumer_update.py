@@ -338,10 +338,20 @@ class MemberUpdates:
             )
             took_ms = max(move.took_ms for move in moves)
             update.notes.append(with_moves(entry, moves, len(moves), took_ms=took_ms))
-        if after.state is MemberState.UNREVOKED:
-            self.schedule_revocation(group, after, now)
+        self._limit_revocation(group, after, now)
+
+    def _limit_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """Start or end the rebalance timeout of a member.
+
+        Members of the classic protocol have those to rejoin and to send SyncGroup instead (Kafka's
+        GroupMetadataManager.maybeReconcile).
+        """
+        if member.uses_classic_protocol:
+            return
+        if member.state is MemberState.UNREVOKED:
+            self.schedule_revocation(group, member, now)
         else:
-            self.cancel_revocation(group.group_id, after.member_id)
+            self.cancel_revocation(group.group_id, member.member_id)
 
     def schedule_session(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
         """A member of the classic protocol chose its session timeout itself."""

@@ -2,10 +2,17 @@
 
 Pure: a choice depends on its arguments alone. Kafka chooses a leader and resolves a tied vote in
 hash-map order; here the longest-standing member comes first, so the choice can be explained.
+A choice lists the first `LISTED_MAX` candidates, votes, and candidates that are ruled out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+
+from sparkraft.coordinator.steps import Steps, pieces
+
+LISTED_MAX = 100
+"""As many as the journal lists: a group may have any number of members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,10 @@ def first_to_join(member_id: str) -> Choice:
 
 
 def after_removal(leader_id: str, remaining: Sequence[str]) -> Choice:
-    """Choose the longest-standing remaining member after the leader was removed."""
+    """Choose the longest-standing remaining member after the leader was removed.
+
+    `remaining` are the first members, longest-standing first.
+    """
     if not remaining:
         return Choice(
             chosen=None,
@@ -44,29 +54,30 @@ def after_removal(leader_id: str, remaining: Sequence[str]) -> Choice:
     )
 
 
-def after_missed_join(leader_id: str, members: Sequence[tuple[str, bool]]) -> Choice:
+def after_missed_join(leader_id: str, members: Iterable[tuple[str, bool]]) -> Steps[Choice]:
     """Choose a member that rejoined; the leader stays a member but did not rejoin in time.
 
     Args:
         leader_id: the leader so far.
         members: (member id, has rejoined), longest-standing first.
     """
-    ruled_out = {
-        member_id: "did not rejoin within the rebalance timeout"
-        for member_id, joined in members
-        if not joined
-    }
-    chosen = next((member_id for member_id, joined in members if joined), None)
+    candidates: list[str] = []
+    ruled_out: dict[str, str] = {}
+    chosen: str | None = None
+    for piece in pieces(members):
+        for member_id, joined in piece:
+            if joined and chosen is None:
+                chosen = member_id
+            if len(candidates) < LISTED_MAX:
+                candidates.append(member_id)
+            if not joined and len(ruled_out) < LISTED_MAX:
+                ruled_out[member_id] = "did not rejoin within the rebalance timeout"
+        yield len(piece)
     if chosen is None:
         reason = f"leader {leader_id} did not rejoin in time, and no other member did"
     else:
         reason = f"leader {leader_id} did not rejoin in time; longest-standing member that did"
-    return Choice(
-        chosen=chosen,
-        candidates=tuple(member_id for member_id, _ in members),
-        reason=reason,
-        ruled_out=ruled_out,
-    )
+    return Choice(chosen=chosen, candidates=tuple(candidates), reason=reason, ruled_out=ruled_out)
 
 
 def after_replacement(old_member_id: str, new_member_id: str, instance_id: str) -> Choice:
@@ -79,7 +90,9 @@ def after_replacement(old_member_id: str, new_member_id: str, instance_id: str) 
     )
 
 
-def vote(preferences: Sequence[tuple[str, Sequence[str]]]) -> Choice:
+def vote(
+    preferences: Iterable[tuple[str, Sequence[str]]], supporters: Mapping[str, int], count: int
+) -> Steps[Choice]:
     """Choose the protocol: each member votes for its first one that all members support.
 
     Most votes win; a tie goes to the protocol voted for by the longest-standing member.
@@ -87,31 +100,34 @@ def vote(preferences: Sequence[tuple[str, Sequence[str]]]) -> Choice:
     Args:
         preferences: (member id, its protocols in order of preference), longest-standing first;
             at least one member, and at least one protocol that all of them support.
+        supporters: protocol → how many members support it.
+        count: of the members.
     """
-    assert preferences
-    supporters: dict[str, list[str]] = {}
-    for member_id, protocols in preferences:
-        for protocol in dict.fromkeys(protocols):
-            supporters.setdefault(protocol, []).append(member_id)
-    ruled_out = {
-        protocol: f"supported by {len(members)} of {len(preferences)} members only"
-        for protocol, members in supporters.items()
-        if len(members) < len(preferences)
-    }
-    votes = {
-        member_id: next(protocol for protocol in protocols if protocol not in ruled_out)
-        for member_id, protocols in preferences
-    }
+    shared: dict[str, None] = {}
+    votes: dict[str, str] = {}
     counts: dict[str, int] = {}
-    for protocol in votes.values():
-        counts[protocol] = counts.get(protocol, 0) + 1
+    for piece in pieces(preferences):
+        if not counts:
+            _, protocols = piece[0]
+            shared = dict.fromkeys(each for each in protocols if supporters[each] == count)
+        for member_id, protocols in piece:
+            protocol = next(each for each in protocols if each in shared)
+            counts[protocol] = counts.get(protocol, 0) + 1
+            if len(votes) < LISTED_MAX:
+                votes[member_id] = protocol
+        yield len(piece)
     most = max(counts.values())
-    winners = [protocol for protocol, count in counts.items() if count == most]
+    winners = [protocol for protocol, found in counts.items() if found == most]
     tie = f"; tied with {', '.join(winners[1:])}, longest-standing voter decides"
+    unshared = (
+        (protocol, f"supported by {found} of {count} members only")
+        for protocol, found in supporters.items()
+        if found < count
+    )
     return Choice(
         chosen=winners[0],
-        candidates=tuple(protocol for protocol in supporters if protocol not in ruled_out),
-        reason=f"{most} of {len(votes)} votes{tie if len(winners) > 1 else ''}",
+        candidates=tuple(islice(shared, LISTED_MAX)),
+        reason=f"{most} of {count} votes{tie if len(winners) > 1 else ''}",
         votes=votes,
-        ruled_out=ruled_out,
+        ruled_out=dict(islice(unshared, LISTED_MAX)),
     )

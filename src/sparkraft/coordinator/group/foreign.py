@@ -15,6 +15,7 @@ from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT, MEMBER_EPOCH_I
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GroupRecord, RawKey, record_type_of
 from sparkraft.coordinator.runtime import Instant
+from sparkraft.coordinator.steps import Steps
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
@@ -96,7 +97,8 @@ class ForeignGroup:
         keys = sorted(self._keys, key=lambda key: (-key.record_type, key.raw))
         return [GroupRecord(key=key) for key in keys]
 
-    def described(self, version: int) -> DescribedGroup:
+    def described(self, version: int) -> Steps[DescribedGroup]:
+        yield 1
         problem = f"Group {self.group_id} is not a classic group."
         return describe_as_dead(self.group_id, problem, version)
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import Instant
+from sparkraft.coordinator.steps import Steps
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
@@ -65,7 +66,7 @@ class Group(Protocol):
 
     # Admin
 
-    def described(self, version: int) -> DescribedGroup:
+    def described(self, version: int) -> Steps[DescribedGroup]:
         """For DescribeGroups `version`."""
 
     def listed(self, now: Instant) -> ListedGroup:

@@ -14,13 +14,26 @@ Entries are added once the decision is committed. Bounded; a sink may store them
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from sparkraft.base.ids import Millis
+from sparkraft.base.loop_work import LoopBound
 
 MOVES_MAX = 100
 """Moves listed by one entry; `move_count` counts all of them."""
+
+LISTED_MAX: LoopBound = 100
+"""Candidates, votes and ruled-out candidates that one entry lists: a group may have any number of
+members. The reason counts the votes."""
+
+ENTRY_CHARS_MAX = 32 * 1024
+"""Characters of an entry: three times as many as with a hundred moves and usual names. Clients
+choose the names, which may have 32 KB each."""
+
+TEXT_CHARS_MAX = 1_000
+"""Characters of each text of an entry that is longer than `ENTRY_CHARS_MAX`."""
 
 Kind = Literal[
     "leader",
@@ -52,7 +65,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One decision of a group.
+    """One decision of a group. A journal lists the first `LISTED_MAX` of each kind (`bounded`).
 
     Attributes:
         at_ms: wall clock.
@@ -81,9 +94,48 @@ class JournalEntry:
     move_count: int = 0
     took_ms: int = -1
 
+    @property
+    def item_count(self) -> int:
+        """How many moves, candidates and votes it lists."""
+        return len(self.moves) + len(self.candidates) + len(self.votes) + len(self.ruled_out)
 
-Sink = Callable[[JournalEntry, Iterable[JournalEntry]], None]
-"""Gets a new entry, and all entries that are kept, with it."""
+    @property
+    def char_count(self) -> int:
+        """Characters of its texts."""
+        moves = (name for move in self.moves for name in (move.topic, *move[2:4]))
+        named = (*self.votes, *self.votes.values(), *self.ruled_out, *self.ruled_out.values())
+        texts = (self.group_id, self.reason, self.member_id, self.chosen or "")
+        return sum(map(len, (*texts, *self.candidates, *named, *moves)))
+
+
+def bounded(entry: JournalEntry) -> JournalEntry:
+    """The entry, with the first `LISTED_MAX` of each list; without lists if its texts are long."""
+    entry = replace(
+        entry,
+        candidates=entry.candidates[:LISTED_MAX],
+        votes=_first(entry.votes),
+        ruled_out=_first(entry.ruled_out),
+    )
+    if entry.char_count <= ENTRY_CHARS_MAX:
+        return entry
+    return replace(
+        entry,
+        chosen=None if entry.chosen is None else entry.chosen[:TEXT_CHARS_MAX],
+        reason=entry.reason[:TEXT_CHARS_MAX],
+        member_id=entry.member_id[:TEXT_CHARS_MAX],
+        candidates=(),
+        votes={},
+        ruled_out={},
+        moves=(),
+    )
+
+
+def _first(items: Mapping[str, str]) -> Mapping[str, str]:
+    return items if len(items) <= LISTED_MAX else dict(islice(items.items(), LISTED_MAX))
+
+
+Sink = Callable[[JournalEntry], None]
+"""Stores a new entry."""
 
 
 class Journal:
@@ -103,12 +155,13 @@ class Journal:
         """By heartbeats and regular expressions of consumer groups, as Kafka counts rebalances."""
 
     def add(self, entry: JournalEntry) -> None:
-        """Append an entry; the oldest is dropped if the journal is full."""
+        """Append an entry, `bounded`; the oldest is dropped if the journal is full."""
+        entry = bounded(entry)
         self._entries.append(entry)
         self._added += 1
         self.counts[entry.kind] += 1
         if self._sink is not None:
-            self._sink(entry, self._entries)
+            self._sink(entry)
 
     def entries(self, group_id: str | None = None) -> list[JournalEntry]:
         """Entries of one group, or of all (None), oldest first."""

@@ -4,10 +4,11 @@ from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.states import GroupState
+from sparkraft.coordinator.steps import Steps, pieces
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
 
 
-def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+def group_from_record(group_id: str, value: GroupMetadataValue) -> Steps[ClassicGroup]:
     """The group in the record: stable if it has members, otherwise empty."""
     since_ms = value.current_state_timestamp
     group = ClassicGroup(group_id, now_ms=None if since_ms == -1 else Millis(since_ms))
@@ -16,11 +17,13 @@ def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     group.protocol_name = value.protocol
     if value.members:
         group.state = GroupState.STABLE
-    for member in value.members:
-        group.add(_member(value, member))
+    for piece in pieces(value.members):
+        for member in piece:
+            group.add(_member(value, member))
+        yield len(piece)
     if not value.members or (value.leader is not None and value.leader in group):
         group.leader_id = value.leader
-    group.subscribed_topics = group.read_subscribed_topics()
+    group.subscribed_topics = yield from group.read_subscribed_topics()
     return group
 
 

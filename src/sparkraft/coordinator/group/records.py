@@ -54,7 +54,6 @@ ConsumerGroupKey = (
 )
 
 GROUP_METADATA_VALUE_VERSION = 3
-OFFSET_COMMIT_VALUE_VERSION = 4
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 """The last version with an expiry time, which clients of OffsetCommit v2-4 may request."""
 
@@ -159,17 +158,17 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def encode_record_in_steps(record: GroupRecord) -> Steps[tuple[bytes, bytes | None]]:
-    """The same; lists of topics are encoded in pieces."""
+    """The same; lists of topics and of members are encoded in pieces."""
     value = record.value
     longest: dict[str, Encoded] = {}
-    for name in _TOPIC_LISTS.get(type(value), ()):
-        topics = getattr(value, name)
-        if len(topics) > PIECE_UNITS:
+    for name in _LISTS.get(type(value), ()):
+        elements = getattr(value, name)
+        if len(elements) > PIECE_UNITS:
             buffers = []
-            for piece in pieces(topics):
+            for piece in pieces(elements):
                 buffers.append(encode_elements(type(value), record.value_version, piece))
                 yield len(piece)
-            longest[name] = Encoded(len(topics), buffers)
+            longest[name] = Encoded(len(elements), buffers)
     if longest:
         value = copy(value)
         for name, encoded in longest.items():
@@ -178,14 +177,15 @@ def encode_record_in_steps(record: GroupRecord) -> Steps[tuple[bytes, bytes | No
     return encode_record(record)
 
 
-_TOPIC_LISTS: dict[type, tuple[str, ...]] = {
+_LISTS: dict[type, tuple[str, ...]] = {
+    GroupMetadataValue: ("members",),
     ConsumerGroupTargetAssignmentMemberValue: ("topic_partitions",),
     ConsumerGroupCurrentMemberAssignmentValue: (
         "assigned_partitions",
         "partitions_pending_revocation",
     ),
 }
-"""Fields with an element for each topic."""
+"""Fields with an element for each member or topic."""
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:

@@ -12,7 +12,7 @@ Not here: the partition of a group, and waiting for commits (`server.coordinator
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
 from sparkraft.base.env import Entropy
@@ -66,7 +66,7 @@ from sparkraft.coordinator.runtime import (
     MetadataDelta,
     ReplyTo,
 )
-from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps, complete
+from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps, begun, complete
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
@@ -162,10 +162,13 @@ class GroupShard:
                 if record.value is not None:
                     self._groups.setdefault(key.group, ClassicGroup(key.group, now_ms=None))
                 self._offsets.replay(offset, key, record.value, producer_id)
+                if record.value is None and self._config.needs_offsets:
+                    yield from self._remove_without_offsets(key.group)
             case GroupMetadataKey():
-                self._remove(key.group)
+                yield from self._remove(key.group)
                 if record.value is not None:
-                    self._groups[key.group] = group_from_record(key.group, record.value)
+                    group = yield from group_from_record(key.group, record.value)
+                    self._groups[key.group] = group
             case RawKey():
                 self._replay_raw(key, is_tombstone=record.value is None)
             case _:
@@ -189,7 +192,7 @@ class GroupShard:
                 del self._groups[key.group_id]
             return
         if group is None:
-            self._remove(key.group_id)
+            yield from self._remove(key.group_id)
             group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
         yield from replay_value(group, key, value)
 
@@ -210,34 +213,51 @@ class GroupShard:
         if not group:
             del self._groups[key.group_id]
 
-    def _remove(self, group_id: str) -> None:
+    def _remove_without_offsets(self, group_id: str) -> Steps[None]:
+        """Remove a group whose offsets were its only records."""
+        group = self._groups.classic(group_id)
+        if (
+            group is not None
+            and group.is_simple
+            and group.state_since_ms is None  # a group with a record of its own has a time
+            and not self._offsets.committed(group_id)
+            and not self._offsets.has_pending(group_id)
+        ):
+            yield from self._remove(group_id)
+
+    def _remove(self, group_id: str) -> Steps[None]:
         group = self._groups.pop(group_id, None)
         if isinstance(group, ClassicGroup):
-            self._rebalancer.forget_timers(group)
+            yield from self._rebalancer.forget_timers(group)
         elif isinstance(group, ConsumerGroup):
             self._consumer.forget(group)
 
-    def loaded(self, image: ClusterImage, now: Instant) -> GroupDecision[None]:
+    def loaded(self, image: ClusterImage, now: Instant) -> Deciding[GroupDecision[None]]:
         """Start serving: members found in the log get one session timeout to send a heartbeat.
 
         Groups of types that are not served here belong to a broker that serves them.
         """
+        return begun(self._loaded(image, now))
+
+    def _loaded(self, image: ClusterImage, now: Instant) -> Steps[GroupDecision[None]]:
         expire_at = Millis(now.mono_ms + self._config.foreign_session_timeout_ms)
+        foreign: list[str] = []
         for group in self._groups.all_foreign():
             group.members_expire_at = expire_at
-        self._classic.loaded(now)
-        self._consumer.loaded(image, now)
+            foreign.append(group.group_id)
+            yield 1
+        yield from self._classic.loaded(now)
+        yield from self._consumer.loaded(image, now)
         self._schedule_expiry(now)
         self._timers.schedule(_COUNT, Millis(now.mono_ms + COUNT_INTERVAL_MS))
-        foreign = sorted(group.group_id for group in self._groups.all_foreign())
         if not foreign:
             return NOTHING
-        return Decision(response=None, effects=(HandOver(group_id=foreign[0]),))
+        return Decision(response=None, effects=(HandOver(group_id=min(foreign)),))
 
-    def unload(self, now: Instant) -> None:
+    def unload(self, now: Instant) -> Deciding[None]:
         """Stop serving: parked requests fail with NOT_COORDINATOR."""
-        self._classic.unload(now)
         self._timers.clear()
+        return begun(self._classic.unload(now))
 
     # Events
 
@@ -250,22 +270,27 @@ class GroupShard:
 
     def on_append_completed(
         self, callback: AppendCallback, error: ErrorCode | None, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Deciding[GroupDecision[None]]:
         """Complete what waited for an append, or revert it if it failed with `error`."""
-        if error is not None:
-            error = as_group_error(error)
         assert isinstance(callback, GroupAppendCallback)
+        return begun(
+            self._appended(callback, None if error is None else as_group_error(error), now)
+        )
+
+    def _appended(
+        self, callback: GroupAppendCallback, error: ErrorCode | None, now: Instant
+    ) -> Steps[GroupDecision[None]]:
         match callback:
             case AssignmentDecided():
-                return self._classic.on_assignment_appended(callback, error, now)
+                return (yield from self._classic.on_assignment_appended(callback, error, now))
             case GroupCreated():
-                self._classic.on_group_appended(callback, error)
+                yield from self._classic.on_group_appended(callback, error)
                 if error is not None and isinstance(callback.replaced, ConsumerGroup):
-                    self._consumer.resume(callback.replaced, now)
+                    yield from self._consumer.resume(callback.replaced, now)
             case ClassicJoined():
                 self._classic_members.on_joined(callback, error, now)
             case StaticMemberReplaced():
-                self._classic.on_replacement_appended(callback, error, now)
+                yield from self._classic.on_replacement_appended(callback, error, now)
             case MemberFenced():
                 self._consumer.on_fence_appended(callback, error, now)
             case GroupNoted():
@@ -322,11 +347,11 @@ class GroupShard:
             return NOTHING
         match key[0]:
             case "heartbeat":
-                return self._rebalancer.on_heartbeat_timer(group, key[2], now)
+                return begun(self._rebalancer.on_heartbeat_timer(group, key[2], now))
             case "join":
-                return self._rebalancer.on_join_timer(group, now)
+                return begun(self._rebalancer.on_join_timer(group, now))
             case "sync":
-                return self._rebalancer.on_sync_timer(group, now)
+                return begun(self._rebalancer.on_sync_timer(group, now))
             case _:
                 raise AssertionError(f"unknown timer {key[0]}")
 
@@ -369,16 +394,16 @@ class GroupShard:
         group = self._groups.consumer(request.group_id)
         if group is not None and len(group):
             return self._classic_members.join(group, request, peer, reply_to, now)
-        return self._classic.join(request, peer, reply_to, now)
+        return begun(self._classic.join(request, peer, reply_to, now))
 
     def handle_sync_group(
         self, request: SyncGroupRequest, reply_to: ReplyTo, now: Instant
-    ) -> GroupDecision[None]:
+    ) -> Deciding[GroupDecision[None]]:
         """Always replies through `take_replies`, at the latest with the leader's assignment."""
         group = self._groups.consumer(request.group_id)
         if group is not None:
             return self._classic_members.sync(group, request, reply_to, now)
-        return self._classic.sync(request, reply_to, now)
+        return begun(self._classic.sync(request, reply_to, now))
 
     def handle_heartbeat(
         self, request: HeartbeatRequest, now: Instant
@@ -396,7 +421,7 @@ class GroupShard:
         group = self._groups.consumer(request.group_id)
         if group is not None:
             return self._classic_members.leave(group, request, now)
-        return self._classic.leave(request, now)
+        return begun(self._classic.leave(request, now))
 
     def handle_consumer_heartbeat(
         self,
@@ -456,15 +481,12 @@ class GroupShard:
         """The committed offsets of a group."""
         return self._commits.fetch(request, require_stable=require_stable)
 
-    def describe_groups(self, group_ids: Sequence[str], version: int) -> list[DescribedGroup]:
-        """In the order requested; from v6 with an error for an unknown group."""
-        return [self._describe(one, version) for one in group_ids]
-
-    def _describe(self, group_id: str, version: int) -> DescribedGroup:
+    def describe_group(self, group_id: str, version: int) -> Steps[DescribedGroup]:
+        """For DescribeGroups; from v6 with an error for an unknown group."""
         group = self._groups.get(group_id)
         if group is None:
             return describe_as_dead(group_id, f"Group {group_id} not found.", version)
-        return group.described(version)
+        return (yield from group.described(version))
 
     def describe_consumer_group(self, group_id: str) -> Steps[ConsumerGroupDescription]:
         """With an error for an unknown group, or one of another protocol."""

@@ -15,7 +15,7 @@ from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.decision import GroupDecision
 from sparkraft.coordinator.group.group import Group
-from sparkraft.coordinator.group.records import OFFSET_COMMIT_VALUE_VERSION, GroupRecord
+from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import Decision, Instant, ProducerEpoch
 from sparkraft.coordinator.steps import Steps, pieces
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
@@ -64,7 +64,7 @@ def commit_in_transaction(
                 key = OffsetCommitKey(
                     group=request.group_id, topic=topic.name, partition=partition.partition_index
                 )
-                records.append(_record(key, partition, now))
+                records.append(_record(key, partition, config, now))
             committed.partitions.append(
                 TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=error
@@ -123,7 +123,10 @@ def _check_partitions(
 
 
 def _record(
-    key: OffsetCommitKey, partition: TxnOffsetCommitRequestPartition, now: Instant
+    key: OffsetCommitKey,
+    partition: TxnOffsetCommitRequestPartition,
+    config: GroupConfig,
+    now: Instant,
 ) -> GroupRecord:
     """Without a topic id, as Kafka's OffsetAndMetadata.fromRequest writes it."""
     return GroupRecord(
@@ -135,5 +138,5 @@ def _record(
             commit_timestamp=now.wall_ms,
             expire_timestamp=-1,
         ),
-        value_version=OFFSET_COMMIT_VALUE_VERSION,
+        value_version=config.offset_commit_value_version,
     )

@@ -16,6 +16,10 @@ With it (EndTxn v5), a repeated request has the epoch before the current one:
     CompleteCommit       INVALID_TXN_STATE  done           PrepareAbort        INVALID_TXN_STATE
     CompleteAbort        INVALID_TXN_STATE  INVALID_TXN_STATE  PrepareAbort    done
 
+A request with the epoch before is repeated only if the last transaction ended with an epoch bump.
+After that of an older client, whose end keeps the epoch, a fenced producer has sent it, and gets
+PRODUCER_FENCED. In Kafka 4.3.1 it gets the epoch of its successor.
+
 Prepared states answer CONCURRENT_TRANSACTIONS, as do transitions that are not committed yet: in
 Kafka the completion is pending as soon as the decision is committed. With an epoch per transaction
 this comes before all other checks, since a transition may change the producer id; without one it
@@ -183,7 +187,8 @@ def _is_repeated(known: TransactionMetadata, request: Completion) -> bool:
         TransactionState.COMPLETE_COMMIT,
         TransactionState.COMPLETE_ABORT,
     }
-    is_repeated = is_after_rotation or current == requested + 1
+    has_bumped = known.client_version >= EPOCH_PER_TRANSACTION
+    is_repeated = is_after_rotation or (has_bumped and current == requested + 1)
     if not ((is_repeated and has_completed) or requested == current):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if known.state is TransactionState.ONGOING:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.coordinator.transaction.known_ids import Overview
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.states import LABELS, TransactionState
 from sparkraft.protocol.messages import k65_describe_transactions as k65
@@ -27,7 +28,7 @@ class ListFilter:
     duration_ms: int = NO_DURATION
     matches: Callable[[str], bool] | None = None
 
-    def permits(self, one: TransactionMetadata, now_ms: int) -> bool:
+    def permits(self, one: Overview, now_ms: int) -> bool:
         """Whether `one` is listed; `now_ms` is the wall clock."""
         return (
             (not self.producer_ids or one.producer_id in self.producer_ids)
@@ -44,7 +45,7 @@ def known_states(labels: Collection[str]) -> tuple[frozenset[TransactionState], 
     return known, [label for label in named if label not in _STATES_BY_LABEL]
 
 
-def listed(one: TransactionMetadata) -> k66.TransactionState:
+def listed(one: Overview) -> k66.TransactionState:
     """An entry of ListTransactions."""
     return k66.TransactionState(
         transactional_id=one.transactional_id,

@@ -45,6 +45,7 @@ from sparkraft.coordinator.transaction.decision import (
     TransitionAppended,
     WriteMarkers,
 )
+from sparkraft.coordinator.transaction.known_ids import KnownIds
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.records import TransactionRecord
 from sparkraft.coordinator.transaction.states import TransactionState
@@ -86,7 +87,7 @@ class TransactionShard:
         self._config = config
         self._leader_epoch = leader_epoch
         self._timers = Timers()
-        self._known: dict[str, TransactionMetadata] = {}
+        self._known = KnownIds()
         self._ongoing: dict[str, None] = {}
         """Ids with an open transaction, in the order in which the transactions began."""
         self._prepared: dict[str, None] = {}
@@ -96,6 +97,9 @@ class TransactionShard:
         self.counts: Counter[TransactionState] = Counter()
         """Ids in each state."""
         self._transaction_version = 0
+        self._of_fast_clocks: dict[str, tuple[int, int]] = {}
+        """Loaded transactions that began in the future, by the clock of an earlier coordinator:
+        their start, and when they time out on the monotonic clock."""
         self._to_check: dict[TimerKey, Iterator[str]] = {}
         """Ids that a running search for timeouts or expiry has not reached yet."""
 
@@ -109,9 +113,11 @@ class TransactionShard:
         transactional_id, metadata = record.transactional_id, record.metadata
         self._ongoing.pop(transactional_id, None)
         self._prepared.pop(transactional_id, None)
-        known = self._known.get(transactional_id)
-        if known is not None:
-            self.counts[known.state] -= 1
+        state = self._known.state_of(transactional_id)
+        if state is not None:
+            self.counts[state] -= 1
+        if metadata is None or metadata.state is not TransactionState.ONGOING:
+            self._of_fast_clocks.pop(transactional_id, None)
         if metadata is None:
             self._known.pop(transactional_id, None)
             return
@@ -139,6 +145,10 @@ class TransactionShard:
         self._transaction_version = image.features.get(TRANSACTION_VERSION, 0)
         self._schedule(_ABORTS, self._config.abort_interval_ms, now)
         self._schedule(_EXPIRY, self._config.expiry_interval_ms, now)
+        for one in map(self._known.__getitem__, self._ongoing):
+            if one.start_ms > now.wall_ms:
+                deadline = now.mono_ms + one.timeout_ms
+                self._of_fast_clocks[one.transactional_id] = one.start_ms, deadline
         effects = tuple(self._markers_of(self._known[one]) for one in self._prepared)
         return Decision(response=None, effects=effects)
 
@@ -238,8 +248,17 @@ class TransactionShard:
         return (
             known is not None
             and transactional_id not in self._pending
-            and known.is_timed_out(now.wall_ms)
+            and (known.is_timed_out(now.wall_ms) or self._is_overdue(known, now))
         )
+
+    def _is_overdue(self, known: TransactionMetadata, now: Instant) -> bool:
+        """Whether a transaction of a fast clock has been open for its timeout since the load.
+
+        By the wall clock it could hold back the last stable offset as long as the clocks differ.
+        """
+        start_ms, deadline = self._of_fast_clocks.get(known.transactional_id, (None, 0))
+        is_open = known.state is TransactionState.ONGOING and start_ms == known.start_ms
+        return is_open and now.mono_ms > deadline
 
     def _abort_timed_out(
         self, known: TransactionMetadata, now: Instant
@@ -256,13 +275,7 @@ class TransactionShard:
             self._to_check[key] = iter(list(self._known))
         expired: list[str] = []
         for count, one in enumerate(self._to_check[key], 1):
-            known = self._known.get(one)
-            if (
-                known is not None
-                and one not in self._pending
-                and known.state.has_ended
-                and known.updated_ms <= deadline
-            ):
+            if one not in self._pending and self._known.has_ended_by(one, deadline):
                 expired.append(one)
             if len(expired) == EXPIRED_PER_STEP or count == IDS_PER_STEP:
                 is_full = len(expired) == EXPIRED_PER_STEP
@@ -298,15 +311,14 @@ class TransactionShard:
         """Give the transactional id its next epoch; abort its open transaction first.
 
         Args:
-            request: with a transactional id.
+            request: with a transactional id and a timeout that `check_timeout` accepts.
             new_producer_id: None if none has been allocated yet.
             now: the current time.
 
         Raises:
-            KafkaError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT.
+            KafkaError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
             ProducerIdNeeded: repeat the call with a producer id.
         """
-        producer_ids.check_timeout(request.transaction_timeout_ms, self._config.max_timeout_ms)
         transactional_id = str(request.transactional_id)
         self._check_settled(transactional_id)
         known = self._known.get(transactional_id)
@@ -409,7 +421,7 @@ class TransactionShard:
         self, transactional_ids: Iterable[str], wanted: listing.ListFilter, now: Instant
     ) -> list[k66.TransactionState]:
         """Those of the ids that exist and pass the filter."""
-        known = map(self._known.get, transactional_ids)
+        known = map(self._known.overview, transactional_ids)
         return [
             listing.listed(one)
             for one in known

@@ -13,7 +13,9 @@ from sparkraft.metadata.configs.definition import (
     CLUSTER_WIDE,
     LONG,
     LONG_MAX,
+    PER_BROKER,
     ConfigDef,
+    UpdateMode,
     at_least,
     by_name,
 )
@@ -32,6 +34,8 @@ DYNAMIC_ONLY_CONFIGS = by_name(
     ]
 )
 """Broker keys that no file sets, described only if they are set (QuotaConfig)."""
+
+ADVERTISED_LISTENERS = "advertised.listeners"
 
 LISTENER_PREFIX = "listener.name."
 
@@ -55,3 +59,13 @@ def definition_of(key: str) -> ConfigDef | None:
 def dynamic_definition_of(key: str) -> ConfigDef | None:
     """As `definition_of`, for what is set while brokers run."""
     return DYNAMIC_ONLY_CONFIGS.get(key) or definition_of(key)
+
+
+def update_mode(definition: ConfigDef, *, zookeeper: bool) -> UpdateMode:
+    """When a broker key may change; `zookeeper`: of brokers in ZooKeeper mode.
+
+    Those of Kafka 3.9 may advertise other listeners while they run (`DynamicListenerConfig`).
+    """
+    if zookeeper and definition.name == ADVERTISED_LISTENERS:
+        return PER_BROKER
+    return definition.dynamic

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.metadata.configs.broker import BROKER_CONFIGS, dynamic_definition_of
+from sparkraft.metadata.configs.broker import BROKER_CONFIGS, dynamic_definition_of, update_mode
 from sparkraft.metadata.configs.definition import (
     ConfigDef,
     ConfigType,
@@ -65,12 +65,14 @@ class BrokerSources(NamedTuple):
     """Configs of a broker: set dynamically, as cluster-wide defaults, and in its file.
 
     `extensions` defines keys that Kafka does not have; they are described if they are set.
+    `zookeeper`: whether the broker is in ZooKeeper mode.
     """
 
     dynamic: Mapping[str, str]
     cluster: Mapping[str, str]
     static: Mapping[str, str]
     extensions: Mapping[str, ConfigDef] = MappingProxyType({})
+    zookeeper: bool = False
 
     def merged(self) -> dict[str, str]:
         """All keys that are set, with their effective values."""
@@ -206,7 +208,7 @@ def _broker_entry(
     dynamic = (
         definition is not None
         and definition.name == name
-        and definition.dynamic is not UpdateMode.READ_ONLY
+        and update_mode(definition, zookeeper=broker.zookeeper) is not UpdateMode.READ_ONLY
     )
     return ConfigEntry(
         name,

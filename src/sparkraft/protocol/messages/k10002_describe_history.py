@@ -141,11 +141,23 @@ class HistoryBroker(Message):
     elections: list[HistoryEvent] = array(HistoryEvent)
 
 
+class HistoryNote(Message):
+    """An observation about a topic by the controller: `DescribeHistoryResponse.notes`."""
+
+    at_ms: int = int64()
+    topic: str = string()
+    kind: str = string()
+    text: str = string()
+
+
 class DescribeHistoryResponse(Message, key=10_002, versions="0", flexible="0+"):
     """The cluster as of `offset`, and what led there as far as the log was read.
 
     `start_offset` is the offset at which reading began: earlier changes are not included. `at_ms`
     is when the batch of `offset` was appended, -1 if nothing but a snapshot was read.
+
+    In ZooKeeper mode there are no offsets. `partitions` and `brokers` then have the changes that
+    this node decided as the controller, and `notes` the progress of deletions and reassignments.
     """
 
     error_code: int = int16()
@@ -157,3 +169,5 @@ class DescribeHistoryResponse(Message, key=10_002, versions="0", flexible="0+"):
     at_ms: int = int64(default=-1)
     partitions: list[HistoryPartition] = array(HistoryPartition)
     brokers: list[HistoryBroker] = array(HistoryBroker)
+    in_zookeeper_mode: bool = boolean(tag=0)
+    notes: list[HistoryNote] = array(HistoryNote, tag=1)

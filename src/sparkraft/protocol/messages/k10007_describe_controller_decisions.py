@@ -26,7 +26,8 @@ class DescribeControllerDecisionsResponse(Message, key=10_007, versions="0", fle
     """The broker's journal, oldest first; `next` is -1 on the last page.
 
     `controller_id` is -1 if the broker knows no controller; `epoch` is that of the requests of the
-    controller, or -1. `stands` is whether the broker may become the controller.
+    controller, or -1. `stands` is whether the broker may become the controller. `is_kraft` is
+    whether the controller is one of KRaft, which migrates the cluster (KIP-866).
     """
 
     error_code: int = int16()
@@ -37,3 +38,4 @@ class DescribeControllerDecisionsResponse(Message, key=10_007, versions="0", fle
     stands: bool = boolean()
     next: int = int64(default=-1)
     decisions: list[ControllerDecision] = array(ControllerDecision)
+    is_kraft: bool = boolean(tag=0)

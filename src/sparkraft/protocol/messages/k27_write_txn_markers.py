@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): v1-2, flexible from v1.
+"""WriteTxnMarkers (key 27): v0-2, flexible from v1. Kafka 4 removed v0.
 
 KIP-98.
 """
@@ -34,7 +34,7 @@ class WritableTxnMarker(Message):
     transaction_version: int = int8("2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersRequest(Message, key=27, versions="0-2", flexible="1+"):
     """Has a broker write commit or abort markers; sent by the transaction coordinator.
 
     v2 has the transaction version (KIP-1228).
@@ -64,7 +64,7 @@ class WritableTxnMarkerResult(Message):
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
-class WriteTxnMarkersResponse(Message, key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersResponse(Message, key=27, versions="0-2", flexible="1+"):
     """An error code for each partition of each marker."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)

@@ -1,13 +1,13 @@
 """AlterConfigs (key 33): v0-2, flexible from v2."""
 
-from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string
+from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, secret, string
 
 
 class AlterableConfig(Message):
     """A name and a value: `AlterConfigsRequest.resources.configs`."""
 
     name: str = string()
-    value: str | None = string(nullable=True)
+    value: str | None = secret(string(nullable=True))
 
 
 class AlterConfigsResource(Message):

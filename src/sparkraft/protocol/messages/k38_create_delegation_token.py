@@ -1,6 +1,6 @@
 """CreateDelegationToken (key 38): v1-3, flexible from v2."""
 
-from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64, string
+from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64, secret, string
 
 
 class CreatableRenewers(Message):
@@ -31,5 +31,5 @@ class CreateDelegationTokenResponse(Message, key=38, versions="1-3", flexible="2
     expiry_timestamp_ms: int = int64()
     max_timestamp_ms: int = int64()
     token_id: str = string()
-    hmac: bytes = blob()
+    hmac: bytes = secret(blob())
     throttle_time_ms: int = int32()

@@ -1,6 +1,6 @@
 """DescribeDelegationToken (key 41): v1-3, flexible from v2."""
 
-from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64, string
+from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64, secret, string
 
 
 class DescribeDelegationTokenOwner(Message):
@@ -36,7 +36,7 @@ class DescribedDelegationToken(Message):
     expiry_timestamp: int = int64()
     max_timestamp: int = int64()
     token_id: str = string()
-    hmac: bytes = blob()
+    hmac: bytes = secret(blob())
     renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer)
 
 

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44): v0-1, flexible from v1."""
 
-from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string
+from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, secret, string
 
 
 class AlterableConfig(Message):
@@ -8,7 +8,7 @@ class AlterableConfig(Message):
 
     name: str = string()
     config_operation: int = int8()
-    value: str | None = string(nullable=True)
+    value: str | None = secret(string(nullable=True))
 
 
 class AlterConfigsResource(Message):

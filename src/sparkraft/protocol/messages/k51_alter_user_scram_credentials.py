@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): v0, flexible from v0."""
 
-from sparkraft.protocol.declare import Message, array, blob, int8, int16, int32, string
+from sparkraft.protocol.declare import Message, array, blob, int8, int16, int32, secret, string
 
 
 class ScramCredentialDeletion(Message):
@@ -17,7 +17,7 @@ class ScramCredentialUpsertion(Message):
     mechanism: int = int8()
     iterations: int = int32()
     salt: bytes = blob()
-    salted_password: bytes = blob()
+    salted_password: bytes = secret(blob())
 
 
 class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="0+"):

@@ -17,6 +17,7 @@ from sparkraft.protocol.declare import (
     int32,
     int32s,
     int64,
+    secret,
     string,
     strings,
     uint16,
@@ -99,7 +100,7 @@ class ConfigRecord(Message, key=4, versions="0", flexible="0+"):
     resource_type: int = int8()
     resource_name: str = string()
     name: str = string()
-    value: str | None = string(nullable=True)
+    value: str | None = secret(string(nullable=True))
 
 
 class PartitionChangeRecord(Message, key=5, versions="0-2", flexible="0+"):
@@ -159,8 +160,8 @@ class UserScramCredentialRecord(Message, key=11, versions="0", flexible="0+"):
     name: str = string()
     mechanism: int = int8()
     salt: bytes = blob()
-    stored_key: bytes = blob()
-    server_key: bytes = blob()
+    stored_key: bytes = secret(blob())
+    server_key: bytes = secret(blob())
     iterations: int = int32()
 
 

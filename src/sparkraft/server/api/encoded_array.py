@@ -15,6 +15,9 @@ from sparkraft.protocol.declare import Message
 CHUNK: LoopBound = 250
 """Elements encoded at once: 0.3 ms."""
 
+NESTED_CHUNK: LoopBound = 50
+"""Elements with lists of their own that are made and encoded at once."""
+
 
 class EncodedArray:
     """Elements of one class in a message of class `cls`; their records are not copied."""
@@ -60,4 +63,21 @@ def encoded_in_pieces(
         for element in chunk:
             found.add(element)
         yield len(chunk) * CHUNK // count
+    return found.encoded()
+
+
+def encoded_and_released(
+    cls: type[Message], version: int, elements: list[Any]
+) -> Generator[int, None, Any]:
+    """The same of a list that is not used afterwards: its elements are freed while it is encoded.
+
+    Freeing a million of them at once takes as long as ten pieces of work.
+    """
+    found = EncodedArray(cls, version)
+    for at in range(0, len(elements), CHUNK):
+        chunk = elements[at : at + CHUNK]
+        elements[at : at + CHUNK] = [None] * len(chunk)
+        for element in chunk:
+            found.add(element)
+        yield len(chunk)
     return found.encoded()

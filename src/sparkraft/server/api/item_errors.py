@@ -4,13 +4,15 @@ One `ItemErrors` per API file describes how its response carries them. It makes 
 the handler that refuses denied items and passes on the others.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.declare import Message
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied
+from sparkraft.server.api.encoded_array import EncodedArray, encoded_in_pieces
 from sparkraft.server.api.registry import Handler, RequestContext
 from sparkraft.server.controller.submission import set_error
 
@@ -37,12 +39,20 @@ class ItemErrors(Generic[Request, Item, Result, Response]):
 
     items: Callable[[Request], list[Item]]
     result: Callable[[Item], Result]
-    response: Callable[[list[Result]], Response]
+    response: Callable[[Any], Response]
     results: Callable[[Response], list[Result]]
     only: Callable[[Request, list[Item]], Request]
 
-    def refuse(self, _: type, request: Request, version: int, error: KafkaError) -> Response:
+    def refuse(
+        self, response_class: type[Message], request: Request, version: int, error: KafkaError
+    ) -> Generator[int, None, Response]:
         """`Api.refuse`: the error on each item."""
+        results = (set_error(self.result(item), error) for item in self.items(request))
+        encoded = yield from encoded_in_pieces(response_class, version, results)
+        return self.response(encoded)
+
+    def refused(self, request: Request, error: KafkaError) -> Response:
+        """The same for a part of a request."""
         return self.response([set_error(self.result(item), error) for item in self.items(request)])
 
     def authorized(self, decide: Handler, denial: "Denial[Item]") -> Handler:
@@ -80,18 +90,21 @@ class PartitionErrors:
     """
 
     partition: Callable[[Any, int], Any]
-    topic: Callable[[Any, list[Any]], Any]
-    response: Callable[[list[Any]], Any]
+    topic: Callable[[Any, Any], Any]
+    response: Callable[[Any], Any]
 
-    def refuse(self, _: type, request: Any, version: int, error: KafkaError) -> Any:
+    def refuse(
+        self, response_class: type[Message], request: Any, version: int, error: KafkaError
+    ) -> Generator[int, None, Any]:
         """`Api.refuse`: the error on each partition."""
         code = int(error.code)
-        return self.response(
-            [
-                self.topic(topic, [self.partition(one, code) for one in topic.partitions])
-                for topic in request.topics
-            ]
-        )
+        topics = EncodedArray(response_class, version, 1)
+        for topic in request.topics:
+            results = (self.partition(one, code) for one in topic.partitions)
+            encoded = yield from encoded_in_pieces(response_class, version, results)
+            topics.add(self.topic(topic, encoded))
+            yield 1
+        return self.response(topics.encoded())
 
 
 async def awaited(answer: Any) -> Any:

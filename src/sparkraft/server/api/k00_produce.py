@@ -25,7 +25,7 @@ Not done: -
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from sparkraft.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -46,6 +47,7 @@ from sparkraft.protocol.messages.k00_produce import (
 from sparkraft.records.batch import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD,
+    COUNT_AT,
     HEADER,
     NO_PRODUCER_ID,
     TRANSACTIONAL_BIT,
@@ -55,7 +57,15 @@ from sparkraft.records.errors import RefusedRecords
 from sparkraft.records.validate import KEYLESS, Origin, check_request_records
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.registry import Api, NoResponseError, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, encoded_and_released, encoded_in_pieces
+from sparkraft.server.api.registry import (
+    EVERYTHING,
+    Api,
+    NoResponseError,
+    RequestContext,
+    Steps,
+    result_of,
+)
 from sparkraft.server.broker.append_queue import RETRIABLE_ERRORS, QueuedAppend
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
@@ -63,6 +73,8 @@ from sparkraft.server.broker.topic_traffic import EXPECTED_REFUSALS
 from sparkraft.server.coordinator.partition_check import NotVerifiedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.session import Session
     from sparkraft.server.broker.partition import HostedPartition
@@ -74,6 +86,16 @@ _IDS_VERSION = 13
 _ZSTD_VERSION = 7
 _HINTS_VERSION = 10
 _ADMIN_CLIENT_ID = "__admin_client"
+
+APPEND_UNITS = 6
+"""Units of work of one append, without its records: 25 µs."""
+
+RECORDS_PER_UNIT = 20
+"""Records that are checked in one unit, in pure Python."""
+
+RECORD_BYTES_MIN = 7
+"""Of a record without key and value."""
+
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 Check = Callable[["HostedPartition", Any], None]
 """Called right before a batch is appended; raises KafkaError to refuse it."""
@@ -84,35 +106,54 @@ Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]", "asyncio.Future[A
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | Steps | None:
     """Append every partition's batch, then respond or wait as `acks` requires."""
-    transactional_id = request.transactional_id
-    if transactional_id is not None or _has_transactional_batch(request):
-        if transactional_id is None or not context.is_allowed(
-            AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
-        ):
-            raise denied(AclResourceType.TRANSACTIONAL_ID)
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return _handle_many(broker, context, request)
+    if request.transactional_id is not None or result_of(_has_transactional_batch(request)):
         return _handle_transactional(broker, context, request)
     waits: list[Wait] = []
-    response = _append_all(broker, context, request, waits)
-    return _answer(broker, context, request.acks, response, waits)
+    response = result_of(_append_all(broker, context, request, waits))
+    _maybe_learn(broker, context, request, response, waits)
+    if waits:
+        return _answer_later(broker, context, request.acks, response, waits)
+    answer: ProduceResponse | None = result_of(_finish(broker, context, request.acks, response))
+    return answer
+
+
+def _handle_many(
+    broker: "BrokerServices", context: RequestContext, request: ProduceRequest
+) -> Steps:
+    """The same in slices. Later requests of the connection wait until all batches are appended."""
+    if request.transactional_id is not None or (yield from _has_transactional_batch(request)):
+        return _handle_transactional(broker, context, request)
+    waits: list[Wait] = []
+    response = yield from _append_all(broker, context, request, waits)
+    if waits:
+        return _answer_later(broker, context, request.acks, response, waits)
+    return (yield from _finish(broker, context, request.acks, response))
 
 
 async def _handle_transactional(
     broker: "BrokerServices", context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | None:
+) -> Any:
     """The same once the coordinator has verified that the batches are part of a transaction."""
     from sparkraft.server.api.k00_transactional import verified
 
+    transactional_id = request.transactional_id
+    if transactional_id is None or not context.is_allowed(
+        AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        raise denied(AclResourceType.TRANSACTIONAL_ID)
+    turn = broker.env.turn(broker.env.work_max.partitions)
     async with broker.verification.lock_of(_producer_of(request)):
         check = await verified(broker, context, request, partial(_name_of, broker))
         waits: list[Wait] = []
-        response = _append_all(broker, context, request, waits, check)
+        response = await turn.carry_out(_append_all(broker, context, request, waits, check))
         for _, _, appended in waits:
             if appended is not None:  # else a later request of this producer might overtake it
                 await asyncio.wait([appended])
-    answer = _answer(broker, context, request.acks, response, waits)
-    return await answer if isinstance(answer, Awaitable) else answer
+    return await _answer_later(broker, context, request.acks, response, waits)
 
 
 def _producer_of(request: ProduceRequest) -> int:
@@ -131,51 +172,57 @@ def _append_all(
     request: ProduceRequest,
     waits: list[Wait],
     check: Check | None = None,
-) -> ProduceResponse:
+) -> "Generator[int, None, ProduceResponse]":
     response = ProduceResponse()
     for topic in request.topic_data:
         name = _name_of(broker, topic, context.api_version)
-        if name is None or context.is_allowed(AclOperation.WRITE, AclResourceType.TOPIC, name):
-            answers = [
-                _append(broker, context, request, name, topic.topic_id, part, waits, check)
-                for part in topic.partition_data
-            ]
-        else:
-            answers = [_denied(part) for part in topic.partition_data]
+        answers: list[PartitionProduceResponse] = []
         response.responses.append(
             TopicProduceResponse(
                 name=name or topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
-    if check is None and all(appended is None for _, _, appended in waits):
-        _learn(broker, context, request, response)
+        may_write = name is None or context.is_allowed(
+            AclOperation.WRITE, AclResourceType.TOPIC, name
+        )
+        for part in topic.partition_data:
+            if may_write:
+                answer = _append(broker, context, request, name, topic.topic_id, part, waits, check)
+            else:
+                answer = _denied(part)
+            answers.append(answer)
+            yield _units_of(part.records)
+        yield 1
     return response
 
 
-def _answer(
-    broker: "BrokerServices",
-    context: RequestContext,
-    acks: int,
-    response: ProduceResponse,
-    waits: list[Wait],
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    """The response, at once or when everything it waits for has ended."""
-    if waits:
-        return _answer_later(broker, context, acks, response, waits)
-    return _finish(broker, context, acks, response)
+def _units_of(records: Any) -> int:
+    """Units of work of an append: 25 µs, 1 ns a byte, and at most 0.2 µs a record."""
+    if records is None or len(records) < BATCH_OVERHEAD:
+        return APPEND_UNITS
+    size = len(records)
+    count = int.from_bytes(records[COUNT_AT:BATCH_OVERHEAD], "big")
+    return APPEND_UNITS + (size >> 12) + min(count, size // RECORD_BYTES_MIN) // RECORDS_PER_UNIT
 
 
-def _has_transactional_batch(request: ProduceRequest) -> bool:
+def _has_transactional_batch(request: ProduceRequest) -> "Generator[int, None, bool]":
     for topic in request.topic_data:
-        for partition in topic.partition_data:
-            records: Any = partition.records
-            if (
-                records is not None
-                and len(records) >= BATCH_OVERHEAD
-                and records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
-            ):
+        for at in range(0, len(topic.partition_data), CHUNK):
+            part = topic.partition_data[at : at + CHUNK]
+            if any(map(_is_transactional, part)):
                 return True
+            yield len(part) // 16
+        yield 1
     return False
+
+
+def _is_transactional(partition: PartitionProduceData) -> bool:
+    records: Any = partition.records
+    return (
+        records is not None
+        and len(records) >= BATCH_OVERHEAD
+        and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
+    )
 
 
 def _name_of(broker: "BrokerServices", topic: Any, version: int) -> str | None:
@@ -200,7 +247,10 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     acks = request.acks
     partition: HostedPartition | None = None
     place = (topic_id if context.api_version >= _IDS_VERSION else name, part.index)
-    earlier = context.connection.pipelined_refusals.get(place)
+    if refusals := context.connection.pipelined_refusals:
+        earlier = refusals.get(place) or refusals.get(EVERYTHING)
+    else:
+        earlier = None
     if earlier is not None:
         _refuse_partition(answer, earlier)
         broker.replica_manager.traffic.on_error(ApiKey.PRODUCE, answer.error_code)
@@ -364,57 +414,93 @@ async def _answer_later(
     acks: int,
     response: ProduceResponse,
     waits: list[Wait],
-) -> ProduceResponse | None:
+) -> Any:
+    turn = broker.env.turn(broker.env.work_max.partitions)
     for answer, durable, _ in waits:
         try:
             # Shielded: one fsync may serve several requests, and only this one is ours.
             await asyncio.shield(durable)
         except KafkaError as error:
             _refuse_partition(answer, error)
-    return _finish(broker, context, acks, response)
+        if turn.is_over(1):
+            await turn.next()
+    return await turn.carry_out(_finish(broker, context, acks, response))
 
 
 def _finish(
     broker: "BrokerServices", context: RequestContext, acks: int, response: ProduceResponse
-) -> ProduceResponse | None:
+) -> Steps:
+    """The response, encoded if it is large; None without acks."""
+    version = context.api_version
+    count = 0
+    for topic in response.responses:
+        parts = topic.partition_responses
+        for at in range(0, len(parts), CHUNK):
+            chunk = parts[at : at + CHUNK]
+            failed = [part for part in chunk if part.error_code]
+            if failed and acks == 0:
+                context.connection.close("a produce request with acks=0 failed")
+                return None
+            if version >= _HINTS_VERSION:
+                _add_hints(broker.image, context.listener_name, response, topic.name, failed)
+            yield (len(chunk) >> 4) + len(failed)
+        count += len(parts) + 1
     if acks == 0:
-        if any(p.error_code for topic in response.responses for p in topic.partition_responses):
-            context.connection.close("a produce request with acks=0 failed")
         return None
-    if context.api_version >= _HINTS_VERSION:
-        _add_hints(broker.image, context.listener_name, response)
+    return (yield from _encoded(response, version)) if count > CHUNK else response
+
+
+def _encoded(response: ProduceResponse, version: int) -> "Generator[int, None, ProduceResponse]":
+    """The response to a request for very many partitions, whose results are encoded."""
+    for topic in response.responses:
+        topic.partition_responses = yield from encoded_and_released(
+            ProduceResponse, version, topic.partition_responses
+        )
+    response.responses = yield from encoded_in_pieces(ProduceResponse, version, response.responses)
     return response
 
 
-def _add_hints(image: "ClusterImage", listener: str, response: ProduceResponse) -> None:
+def _add_hints(
+    image: "ClusterImage",
+    listener: str,
+    response: ProduceResponse,
+    topic: str,
+    failed: "Iterable[PartitionProduceResponse]",
+) -> None:
     """Add the right leader and its endpoint on `listener` to errors about a wrong one."""
-    for topic in response.responses:
-        for part in topic.partition_responses:
-            if part.error_code not in _LEADER_ERRORS:
-                continue
-            topic_id = image.topics_by_name.get(topic.name) or Uuid.ZERO
+    for part in failed:
+        if part.error_code in _LEADER_ERRORS:
+            topic_id = image.topics_by_name.get(topic) or Uuid.ZERO
             leader, epoch = leader_hint(image, topic_id, part.index)
             part.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
             add_node_endpoint(image, response.node_endpoints, NodeEndpoint, leader, listener)
 
 
-def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) -> Any:
+def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error; with acks 0 the connection is closed instead."""
     if request.acks == 0:
         raise NoResponseError
+    return _refused(request, version, error)
+
+
+def _refused(
+    request: ProduceRequest, version: int, error: KafkaError
+) -> "Generator[int, None, ProduceResponse]":
     response = ProduceResponse()
     for topic in request.topic_data:
-        answers = []
+        answers: list[PartitionProduceResponse] = []
         for part in topic.partition_data:
             answer = PartitionProduceResponse(index=part.index)
             _refuse_partition(answer, error)
             answers.append(answer)
+            yield 1
         response.responses.append(
             TopicProduceResponse(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
-    return response
+        yield 1
+    return (yield from _encoded(response, version))
 
 
 # ---- the common case, without messages
@@ -521,7 +607,7 @@ def _fast_refusal(error: KafkaError, shape: ProduceShape, version: int, listener
     )
     response = ProduceResponse(responses=[topic])
     if version >= _HINTS_VERSION:
-        _add_hints(partition.host.image, listener, response)
+        _add_hints(partition.host.image, listener, response, partition.topic, [refused])
     return encode(response, version)
 
 
@@ -546,18 +632,16 @@ def _records_of(body: memoryview, at: int, *, flexible: bool) -> memoryview | No
     return body[at:end]
 
 
-def _learn(
+def _maybe_learn(
     broker: "BrokerServices",
     context: RequestContext,
     request: ProduceRequest,
     response: ProduceResponse,
+    waits: list[Wait],
 ) -> None:
     """Remember the shape of a request that was one batch for one partition and succeeded."""
-    version = context.api_version
-    if request.acks == 0 or len(request.topic_data) != 1:
-        return
-    topic = request.topic_data[0]
-    if len(topic.partition_data) != 1:
+    version, topic = context.api_version, request.topic_data[0]
+    if request.acks == 0 or any(appended is not None for _, _, appended in waits):
         return
     part, answer = topic.partition_data[0], response.responses[0].partition_responses[0]
     name = response.responses[0].name

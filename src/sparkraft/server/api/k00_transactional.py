@@ -5,7 +5,7 @@ Not here: the request to the coordinator (`server.coordinator.transaction_verifi
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -78,7 +78,8 @@ async def verified(
     kind = check_kind(version)
     guarded = GuardedAppends(broker.replica_manager, broker.verification, kind)
     assert request.transactional_id is not None
-    batches = list(_transactional(request, version, name_of))
+    turn = broker.env.turn(broker.env.work_max.partitions)
+    batches = await turn.carry_out(_transactional(request, version, name_of))
     await _verify(broker, guarded, request.transactional_id, batches)
 
     def check(partition: "HostedPartition", records: Any) -> None:
@@ -117,17 +118,24 @@ async def _verify(
 
 def _transactional(
     request: "ProduceRequest", version: int, name_of: Callable[[Any, int], str | None]
-) -> Iterator[tuple[TopicPartition, BatchHeader]]:
+) -> Generator[int, None, list[tuple[TopicPartition, BatchHeader]]]:
     """Every batch with a valid transactional header, and its partition."""
+    found: list[tuple[TopicPartition, BatchHeader]] = []
     for topic in request.topic_data:
         name = name_of(topic, version)
         for part in topic.partition_data:
-            records: Any = part.records
-            if name is None or records is None or len(records) < BATCH_OVERHEAD:
-                continue
-            try:
-                header = parse_header(records)
-            except CorruptRecords:
-                continue  # The append fails with the reason.
-            if header.is_transactional:
-                yield (name, part.index), header
+            header = None if name is None else _header_of(part.records)
+            if name is not None and header is not None and header.is_transactional:
+                found.append(((name, part.index), header))
+            yield 1
+    return found
+
+
+def _header_of(records: Any) -> BatchHeader | None:
+    """None if it is malformed: the append then fails with the reason."""
+    if records is None or len(records) < BATCH_OVERHEAD:
+        return None
+    try:
+        return parse_header(records)
+    except CorruptRecords:
+        return None

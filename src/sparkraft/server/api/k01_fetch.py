@@ -42,6 +42,7 @@ from sparkraft.protocol.messages.k01_fetch import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.security.quotas import CONSUMER_BYTE_RATE
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.fetch_reading import Found
 from sparkraft.server.api.fetch_work import HIGH_WATERMARK_LINGER_MS, FetchWork
 from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
@@ -155,21 +156,24 @@ def _handle_large(fetch: FetchWork) -> Steps:
     return (yield from fetch.answer_in_slices(found, incremental=incremental))
 
 
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> FetchResponse:
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> Steps:
     """The whole request with one error, at the top from v7 on."""
     response = FetchResponse(error_code=int(error.code))
-    if version < 7:  # noqa: PLR2004 (no top-level error before)
-        for topic in request.topics:
-            answers = [
-                PartitionData(
-                    partition_index=part.partition,
-                    error_code=int(error.code),
-                    high_watermark=-1,
-                    records=b"",
-                )
-                for part in topic.partitions
-            ]
-            response.responses.append(FetchableTopicResponse(topic=topic.topic, partitions=answers))
+    if version >= 7:  # noqa: PLR2004 (no top-level error before)
+        return response
+    code = int(error.code)
+    for topic in request.topics:
+        parts = (
+            PartitionData(
+                partition_index=part.partition, error_code=code, high_watermark=-1, records=b""
+            )
+            for part in topic.partitions
+        )
+        found = yield from encoded_in_pieces(FetchResponse, version, parts)
+        response.responses.append(FetchableTopicResponse(topic=topic.topic, partitions=found))
+        yield 1
+    topics = yield from encoded_in_pieces(FetchResponse, version, response.responses)
+    response.responses = topics
     return response
 
 

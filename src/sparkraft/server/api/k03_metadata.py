@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.placeholder_ids import wire_id
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import Encoded, encode_elements, encode_parts
 from sparkraft.protocol.messages.k03_metadata import (
@@ -29,6 +30,7 @@ from sparkraft.protocol.messages.k03_metadata import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.authorized_operations import cluster_operations, topic_operations
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import (
     INTERNAL_TOPICS,
@@ -232,7 +234,7 @@ class _Topics:
         yield len(chunk) + 1
         answer = MetadataResponseTopic(
             name=topic.name,
-            topic_id=topic.id,
+            topic_id=wire_id(topic.id),
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=cast("Any", Encoded(len(topic.partitions), chunks)),
         )
@@ -289,15 +291,18 @@ def _may_create(context: RequestContext, name: str) -> bool:
     ) or context.is_allowed(AclOperation.CREATE, AclResourceType.TOPIC, name)
 
 
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> MetadataResponse:
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> Steps:
     """Every requested topic with the request's error."""
-    response = MetadataResponse(error_code=error.code)
-    for topic in request.topics or ():
-        name = topic.name if topic.name is not None or version >= _BY_ID_VERSION else ""
-        response.topics.append(
-            MetadataResponseTopic(error_code=error.code, name=name, topic_id=topic.topic_id)
+    topics = (
+        MetadataResponseTopic(
+            error_code=error.code,
+            name=topic.name if topic.name is not None or version >= _BY_ID_VERSION else "",
+            topic_id=topic.topic_id,
         )
-    return response
+        for topic in request.topics or ()
+    )
+    encoded = yield from encoded_in_pieces(MetadataResponse, version, topics)
+    return MetadataResponse(error_code=error.code, topics=encoded)
 
 
 API = Api(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.placeholder_ids import wire_id
 from sparkraft.coordinator.group.decision import Peer
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import encode_parts
@@ -60,7 +61,12 @@ def handle(
     # As in Kafka's OffsetCommitResponse.Builder, an error of the group leaves theirs to the others.
     response = catch_error(
         lambda: commit(broker, peer_of(context), request),
-        lambda error: refuse(OffsetCommitResponse, request, context.api_version, error),
+        lambda error: OffsetCommitResponse(
+            topics=[
+                _answer(topic, result_of(_refused(topic.partitions, error.code)))
+                for topic in request.topics
+            ]
+        ),
     )
     return map_response(response, lambda one: _merged(refused, one))
 
@@ -131,7 +137,7 @@ def _check_topic(
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
         # As in Kafka since KIP-848, a commit by name is stored with the topic's id too.
-        topic.name, topic.topic_id = found.name, found.id
+        topic.name, topic.topic_id = found.name, wire_id(found.id)
     elif version >= _BY_ID_FROM:
         error = ErrorCode.UNKNOWN_TOPIC_ID
     if error != ErrorCode.UNKNOWN_TOPIC_ID and not context.is_allowed(
@@ -195,16 +201,16 @@ def _merged(
     return response
 
 
-def refuse(
-    _: type, request: OffsetCommitRequest, _version: int, error: KafkaError
-) -> OffsetCommitResponse:
+def refuse(_: type, request: OffsetCommitRequest, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error."""
-    return OffsetCommitResponse(
-        topics=[
-            _answer(topic, result_of(_refused(topic.partitions, error.code)))
-            for topic in request.topics
-        ]
-    )
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        refused = yield from _refused(topic.partitions, error.code)
+        found = yield from encoded_in_pieces(OffsetCommitResponse, version, refused)
+        topics.append(_answer(topic, found))
+        yield 1
+    encoded = yield from encoded_in_pieces(OffsetCommitResponse, version, topics)
+    return OffsetCommitResponse(topics=encoded)
 
 
 API = Api(

@@ -5,7 +5,8 @@ Behaviour:
     * Null topics (v2+): every committed offset of the group.
     * `require_stable` (v7+): UNSTABLE_OFFSET_COMMIT while a transaction holds a commit.
     * v10 by topic id: UNKNOWN_TOPIC_ID; an offset committed under another id of the name is -1.
-    * v9 from a member of a consumer group: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+    * v9 from a member of a consumer group: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH;
+      ILLEGAL_GENERATION if it uses the classic protocol.
     * A group named repeatedly is answered repeatedly, from one encoding.
     * Errors of a group: at its top, in v1 at every partition.
 Versions: v3 throttle; v5 leader epochs; v6 flexible; v8 several groups; v9 member and
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.placeholder_ids import wire_id
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import Encoded, encode_elements, encode_parts
 from sparkraft.protocol.messages.k09_offset_fetch import (
@@ -34,6 +36,7 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
@@ -47,7 +50,15 @@ if TYPE_CHECKING:
 _TOP_LEVEL_ERROR_FROM = 2
 _GROUPS_FROM = 8
 _BY_ID_FROM = 10
-_MEMBER_ERRORS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
+_MEMBER_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.ILLEGAL_GENERATION,
+    }
+)
+"""Others become NOT_COORDINATOR, as in Kafka's handleOffsetFetchException: clients look for another
+coordinator."""
 
 CHUNK: LoopBound = 500
 """Partitions read and encoded at once: 0.3 ms."""
@@ -201,9 +212,9 @@ class _OffsetFetch:
             yield 1
             topic_id = Uuid.ZERO
             if self._version >= _BY_ID_FROM:
-                topic_id = self._broker.image.topics_by_name.get(name, Uuid.ZERO)
+                topic_id = wire_id(self._broker.image.topics_by_name.get(name, Uuid.ZERO))
                 if topic_id == Uuid.ZERO:
-                    continue  # deleted
+                    continue  # deleted, or without an id
             if self._may_describe(name):
                 indexes = sorted(by_name[name])
                 topics.append(
@@ -371,14 +382,13 @@ def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFet
     )
 
 
-def refuse(
-    _: type, request: OffsetFetchRequest, version: int, error: KafkaError
-) -> OffsetFetchResponse:
+def refuse(_: type, request: OffsetFetchRequest, version: int, error: KafkaError) -> Steps:
     """Every group with the request's error."""
-    if version >= _GROUPS_FROM:
-        groups = [_group_error(group, error.code, version) for group in request.groups]
-        return OffsetFetchResponse(groups=groups)
-    return _flat(_group_error(_only_group(request), error.code, version))
+    if version < _GROUPS_FROM:
+        return _flat(_group_error(_only_group(request), error.code, version))
+    found = (_group_error(group, error.code, version) for group in request.groups)
+    groups = yield from encoded_in_pieces(OffsetFetchResponse, version, found)
+    return OffsetFetchResponse(groups=groups)
 
 
 API = Api(

@@ -7,9 +7,10 @@ Behaviour:
 Versions: v0 only; not advertised.    Not done: -
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k10000_describe_elections import (
     Ballot,
     DescribeElectionsRequest,
@@ -18,12 +19,33 @@ from sparkraft.protocol.messages.k10000_describe_elections import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import NESTED_CHUNK, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
+
+if TYPE_CHECKING:
+    from sparkraft.server.raft.election_journal import Entry
 
 
-def handle(
-    node: Any, context: RequestContext, request: DescribeElectionsRequest
-) -> DescribeElectionsResponse:
+def handle(node: Any, context: RequestContext, request: DescribeElectionsRequest) -> Steps:
+    """Describe and encode in slices."""
+    version = context.api_version
+    response = _state(node)
+    # The journal may grow between slices.
+    entries = map(_entry, list(node.raft.journal.entries(request.since_ms)))
+    response.entries = yield from encoded_in_pieces(
+        DescribeElectionsResponse, version, entries, NESTED_CHUNK
+    )
+    return encode_parts(response, version)
+
+
+def describe(node: Any, request: DescribeElectionsRequest) -> DescribeElectionsResponse:
+    """The whole response at once."""
+    response = _state(node)
+    response.entries = [_entry(entry) for entry in node.raft.journal.entries(request.since_ms)]
+    return response
+
+
+def _state(node: Any) -> DescribeElectionsResponse:
     raft = node.raft
     known = raft.leader_and_epoch
     return DescribeElectionsResponse(
@@ -36,21 +58,21 @@ def handle(
         epoch=known.epoch,
         high_watermark=raft.high_watermark,
         dropped=raft.journal.dropped,
-        entries=[
-            ElectionEntry(
-                at_ms=entry.at,
-                kind=entry.kind,
-                epoch=entry.epoch,
-                leader_id=entry.leader,
-                candidate_id=entry.candidate,
-                reason=entry.reason,
-                lasted_ms=entry.lasted_ms,
-                ballots=[
-                    Ballot(voter_id=voter, is_granted=granted, reason=reason)
-                    for voter, granted, reason in entry.ballots
-                ],
-            )
-            for entry in raft.journal.entries(request.since_ms)
+    )
+
+
+def _entry(entry: "Entry") -> ElectionEntry:
+    return ElectionEntry(
+        at_ms=entry.at,
+        kind=entry.kind,
+        epoch=entry.epoch,
+        leader_id=entry.leader,
+        candidate_id=entry.candidate,
+        reason=entry.reason,
+        lasted_ms=entry.lasted_ms,
+        ballots=[
+            Ballot(voter_id=voter, is_granted=granted, reason=reason)
+            for voter, granted, reason in entry.ballots
         ],
     )
 

@@ -6,6 +6,8 @@ Behaviour:
       changes, registrations and fencings of brokers. Causes of elections that this node decided
       come from its journal, others are derived from the log.
     * A broker named repeatedly is answered once.
+    * In ZooKeeper mode, each broker answers with the present state, and with the changes that it
+      decided as the controller (`zookeeper_history`).
     * A time or offset that is not retained, or not committed: OFFSET_OUT_OF_RANGE. A topic that
       never existed: UNKNOWN_TOPIC_OR_PARTITION. At most 1,000 changes of each partition or broker,
       and 20,000 in all.
@@ -17,22 +19,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.loop_work import LoopBound
-from sparkraft.base.ordering import in_order
-from sparkraft.controller.decision_context import why_not_leader
 from sparkraft.controller.history import History
 from sparkraft.controller.journal import ElectionJournal, JournalEntry
 from sparkraft.controller.leader_election import Election, Reason
 from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
 from sparkraft.metadata.image import ClusterImage
-from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_cluster, on_each
 from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.history_values import (
+    PARTITIONS,
+    broker_of,
+    count_partitions,
+    is_in,
+    offline_replicas,
+    reason_of,
+    state_of,
+)
 from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.zookeeper_history import describe_in_zookeeper_mode
 from sparkraft.server.raft.past_reader import HistoryQuery
 
 if TYPE_CHECKING:
@@ -46,14 +55,8 @@ EVENTS_MAX = 1_000
 ANSWER_EVENTS_MAX = 20_000
 """Changes in one response: a few megabytes. With many partitions, each gets fewer."""
 
-OUT_OF_SYNC_MAX = 100
-"""Partitions listed that a broker is not in sync with."""
-
 CHANGES: LoopBound = 50
 """Changes described or encoded at once: below a millisecond."""
-
-PARTITIONS: LoopBound = 250
-"""Partitions of the image that are counted for the requested brokers at once."""
 
 UNITS_OF_CHANGE = 3
 """Units of work of a change, which has two states and a reason."""
@@ -89,6 +92,10 @@ def describe(
     for topic in request.topics:
         check_topic(context, AclOperation.DESCRIBE, topic.name)
         yield 1
+    if node.raft is None:
+        return (
+            yield from describe_in_zookeeper_mode(node, request, _events_max(node.image, request))
+        )
     driver = node.controller
     journal = None if driver is None else driver.core.journal
     answer = k10002.DescribeHistoryResponse(
@@ -102,7 +109,7 @@ def describe(
     named = {topic.name: topic.partitions for topic in request.topics}
     history: History = yield node.raft.past.read(
         HistoryQuery(
-            wanted=lambda topic, index: topic in named and _is_in(named[topic], index),
+            wanted=lambda topic, index: topic in named and is_in(named[topic], index),
             brokers=request.broker_ids,
             events_max=_events_max(node.image, request),
             at_offset=request.at_offset,
@@ -128,10 +135,6 @@ def _events_max(image: ClusterImage, request: k10002.DescribeHistoryRequest) -> 
         described += everything if wanted.partitions is None else len(wanted.partitions)
     fair = ANSWER_EVENTS_MAX // max(1, described)
     return max(1, min(request.events_max, EVENTS_MAX, fair))
-
-
-def _is_in(partitions: list[int] | None, index: int) -> bool:
-    return partitions is None or index in partitions
 
 
 def _entries(journal: ElectionJournal | None) -> list[JournalEntry]:
@@ -174,7 +177,7 @@ def _partitions(
     topic = history.image.topic(name)
     topic_id = topic.id if topic is not None else next(reversed(history.topic_ids(name)), None)
     if topic_id is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
     indexes = wanted if wanted is not None else sorted(topic.partitions) if topic else []
     found = []
     for index in indexes:
@@ -188,8 +191,8 @@ def _partitions(
                 topic=name,
                 topic_id=topic_id,
                 partition=index,
-                state=_state(partition),
-                offline_replicas=_offline(history.image, partition),
+                state=state_of(partition),
+                offline_replicas=offline_replicas(history.image, partition),
                 events=(yield from _events(events, reasons)),
             )
         )
@@ -207,31 +210,6 @@ def _events(
     return found
 
 
-def _offline(image: ClusterImage, partition: PartitionState | None) -> list[int]:
-    if partition is None:
-        return []
-    why_not = why_not_leader(image, partition, {})
-    return [replica for replica in partition.replicas if why_not(replica) is not None]
-
-
-def _state(partition: PartitionState | None) -> k10002.PartitionState | None:
-    if partition is None:
-        return None
-    return k10002.PartitionState(
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        replicas=list(partition.replicas),
-        isr=list(partition.isr),
-        elr=list(partition.elr),
-        last_known_elr=list(partition.last_known_elr),
-        adding=list(partition.adding_replicas),
-        removing=list(partition.removing_replicas),
-        leader_recovery_state=partition.leader_recovery_state,
-        directories=list(partition.directories),
-    )
-
-
 def _event(event: PartitionEvent, reasons: _Reasons) -> k10002.HistoryEvent:
     described = k10002.HistoryEvent(
         offset=event.offset,
@@ -240,31 +218,19 @@ def _event(event: PartitionEvent, reasons: _Reasons) -> k10002.HistoryEvent:
         topic=event.topic,
         topic_id=event.topic_id,
         partition=event.partition,
-        before=_state(event.before),
-        after=_state(event.after),
+        before=state_of(event.before),
+        after=state_of(event.after),
         occasion=event.cause.kind.value,
         cause=event.cause.text,
     )
     found = reasons.of(event)
     if found is not None:
         reason, noted = found
-        described.election = _reason(reason, from_journal=noted, is_derived=noted or event.derived)
+        described.election = reason_of(
+            reason, from_journal=noted, is_derived=noted or event.derived
+        )
         described.cause = reason.cause.text
     return described
-
-
-def _reason(reason: Reason, *, from_journal: bool, is_derived: bool) -> k10002.ElectionReason:
-    return k10002.ElectionReason(
-        kind=reason.name,
-        chosen_by=reason.chosen_by.value,
-        candidates=list(reason.candidates),
-        isr=list(reason.isr),
-        elr=list(reason.elr),
-        live=list(reason.live),
-        ruled_out=[k10002.RuledOut(replica=r, why=why) for r, why in reason.ruled_out],
-        from_journal=from_journal,
-        is_derived=is_derived,
-    )
 
 
 # ---- brokers
@@ -278,26 +244,14 @@ def _brokers(
     found = {}
     for broker_id in broker_ids:
         if broker_id not in found:
-            found[broker_id] = _broker(image, broker_id)
+            found[broker_id] = broker_of(image, broker_id)
         yield 1
     if found:
-        yield from _count_partitions(image, found)
+        yield from count_partitions(image, found)
     for broker_id, described in found.items():
         described.changes = yield from _changes(history.broker_events(broker_id))
         described.elections = yield from _events(history.elections_of(broker_id), reasons)
     return list(found.values())
-
-
-def _count_partitions(image: ClusterImage, found: dict[int, k10002.HistoryBroker]) -> Work[None]:
-    names = yield from in_order(image.topics_by_name)
-    topics = (image.topics_by_id[image.topics_by_name[name]] for name in names)
-    partitions = ((topic, one) for topic in topics for one in topic.in_order())
-    for number, (topic, (index, partition)) in enumerate(partitions):
-        for broker_id in partition.replicas:
-            if broker_id in found:
-                _count(found[broker_id], topic.name, index, partition)
-        if number % PARTITIONS == PARTITIONS - 1:
-            yield PARTITIONS // 4
 
 
 def _changes(events: "Sequence[BrokerEvent]") -> Work[list[k10002.BrokerChange]]:
@@ -311,34 +265,6 @@ def _changes(events: "Sequence[BrokerEvent]") -> Work[list[k10002.BrokerChange]]
         ]
         yield CHANGES // 2
     return found
-
-
-def _broker(image: ClusterImage, broker_id: int) -> k10002.HistoryBroker:
-    known = image.brokers.get(broker_id)
-    described = k10002.HistoryBroker(
-        broker_id=broker_id, rack=None, is_registered=known is not None
-    )
-    if known is not None:
-        described.broker_epoch = known.epoch
-        described.is_fenced = known.fenced
-        described.is_shutting_down = known.in_controlled_shutdown
-        described.rack = known.rack
-        described.directories = list(known.directories)
-        described.cordoned_directories = list(known.cordoned_directories or ())
-    return described
-
-
-def _count(
-    described: k10002.HistoryBroker, topic: str, index: int, partition: PartitionState
-) -> None:
-    broker_id = described.broker_id
-    described.replicas += 1
-    described.leads += partition.leader == broker_id
-    described.preferred += partition.preferred_leader == broker_id
-    described.in_sync += broker_id in partition.isr
-    described.eligible += broker_id in partition.elr
-    if broker_id not in partition.isr and len(described.out_of_sync) < OUT_OF_SYNC_MAX:
-        described.out_of_sync.append(k10002.LaggingPartition(topic=topic, partition=index))
 
 
 # ---- the journal alone
@@ -355,7 +281,7 @@ def _journalled(
         if number % CHANGES == CHANGES - 1:
             yield UNITS_OF_CHANGE * CHANGES
         election = entry.election
-        asked = election.topic in named and _is_in(named[election.topic], election.partition)
+        asked = election.topic in named and is_in(named[election.topic], election.partition)
         if not asked and not brokers & {election.leader, election.previous}:
             continue
         key = (election.topic_id, election.partition)
@@ -377,7 +303,7 @@ def _journalled(
                 ),
                 occasion=election.reason.cause.kind.value,
                 cause=election.reason.cause.text,
-                election=_reason(election.reason, from_journal=True, is_derived=True),
+                election=reason_of(election.reason, from_journal=True, is_derived=True),
             )
         )
     return list(found.values())
@@ -386,7 +312,6 @@ def _journalled(
 API = Api(
     key=ApiKey.DESCRIBE_HISTORY,
     handle=handle,
-    zookeeper=False,
     authorize=(
         on_cluster(AclOperation.DESCRIBE),
         on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),

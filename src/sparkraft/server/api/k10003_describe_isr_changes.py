@@ -6,32 +6,53 @@ Behaviour:
 Versions: v0 only; not advertised.    Not done: -
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_cluster, on_each
+from sparkraft.server.api.encoded_array import NESTED_CHUNK, encoded_in_pieces
 from sparkraft.server.api.item_errors import check_topic
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, RequestContext, Steps
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker.isr_journal import IsrChange
 
 
-def handle(
-    node: Any, context: RequestContext, request: k10003.DescribeIsrChangesRequest
-) -> k10003.DescribeIsrChangesResponse:
+def handle(node: Any, context: RequestContext, request: k10003.DescribeIsrChangesRequest) -> Steps:
+    """Describe and encode in slices."""
     check_topic(context, AclOperation.DESCRIBE, request.topic)
+    version = context.api_version
+    response = k10003.DescribeIsrChangesResponse(error_message=None, node_id=node.node_id)
+    entries = map(_entry, _changes(node, request))
+    response.changes = yield from encoded_in_pieces(
+        k10003.DescribeIsrChangesResponse, version, entries, NESTED_CHUNK
+    )
+    return encode_parts(response, version)
+
+
+def describe(
+    node: Any, request: k10003.DescribeIsrChangesRequest
+) -> k10003.DescribeIsrChangesResponse:
+    """The whole response at once."""
     return k10003.DescribeIsrChangesResponse(
         error_message=None,
         node_id=node.node_id,
-        changes=[
-            _entry(change)
-            for change in node.isr_journal.changes
-            if change.topic == request.topic and request.partition in {-1, change.partition}
-        ],
+        changes=[_entry(change) for change in _changes(node, request)],
     )
 
 
-def _entry(change: Any) -> k10003.IsrChangeEntry:
+def _changes(node: Any, request: k10003.DescribeIsrChangesRequest) -> "list[IsrChange]":
+    return [
+        change
+        for change in node.isr_journal.changes
+        if change.topic == request.topic and request.partition in {-1, change.partition}
+    ]
+
+
+def _entry(change: "IsrChange") -> k10003.IsrChangeEntry:
     return k10003.IsrChangeEntry(
         partition=change.partition,
         at_ms=change.wall_ms,

@@ -10,11 +10,13 @@ Versions: v0 only; not advertised.    Not done: -
 from typing import TYPE_CHECKING
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages import k10004_describe_group_decisions as k10004
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.encoded_array import EncodedArray
 from sparkraft.server.api.item_errors import check_group
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
     from sparkraft.coordinator.group.journal import JournalEntry
@@ -23,21 +25,30 @@ if TYPE_CHECKING:
 PAGE_MAX = 1_000
 """With a hundred moves each, about 10 MB."""
 
+ITEMS_PER_UNIT = 2
+"""Moves, votes and candidates of a decision that are one unit of work."""
+
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: k10004.DescribeGroupDecisionsRequest
-) -> k10004.DescribeGroupDecisionsResponse:
+) -> Steps:
+    """Describe and encode in slices."""
     check_group(context, AclOperation.DESCRIBE, request.group_id)
     limit = min(max(request.entries_max, 1), PAGE_MAX)
+    version = context.api_version
     response = k10004.DescribeGroupDecisionsResponse(node_id=broker.node_id)
-    for number, entry in broker.groups.journal.numbered(request.first):
+    decisions = EncodedArray(k10004.DescribeGroupDecisionsResponse, version, at_once=1)
+    # The journal may grow between slices.
+    for number, entry in list(broker.groups.journal.numbered(request.first)):
         if entry.group_id != request.group_id:
             continue
-        if len(response.decisions) == limit:
+        if decisions.count == limit:
             response.next = number
             break
-        response.decisions.append(_decision(number, entry))
-    return response
+        decisions.add(_decision(number, entry))
+        yield 1 + entry.item_count // ITEMS_PER_UNIT
+    response.decisions = decisions.encoded()
+    return encode_parts(response, version)
 
 
 def _decision(number: int, entry: "JournalEntry") -> k10004.GroupDecision:

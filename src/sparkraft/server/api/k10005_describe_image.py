@@ -11,7 +11,7 @@ Behaviour:
 Versions: v0 only; not advertised.    Not done: -
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -24,8 +24,11 @@ from sparkraft.server.api.authorization import on_cluster, on_each
 from sparkraft.server.api.metadata_visibility import MetadataVisibility
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.raft.committed_log import committed_end, leader_of_epoch
+from sparkraft.server.raft.past_images import END
 
 if TYPE_CHECKING:
+    from sparkraft.base.ids import Uuid
+    from sparkraft.metadata.snapshot import Pieces
     from sparkraft.server.raft.past_images import PastImage
 
 RECORDS_MAX = 5_000
@@ -63,7 +66,11 @@ def handle(
         at_ms=past.at_ms,
         leader_id=leader_of_epoch(raft.log, image.epoch),
     )
-    names = {topic_id: topic.name for topic_id, topic in image.topics_by_id.items()}
+    names: dict[Uuid, str] = {}
+    if not context.session.authorizer.allows_all:
+        for topic_id, topic in image.topics_by_id.items():
+            names[topic_id] = topic.name
+            yield 1
     visibility = MetadataVisibility(context, names)
     cursor = max(0, request.cursor)
     records = yield from past.take_records(cursor)
@@ -90,7 +97,7 @@ class _Page:
         self.is_last = False
 
     def fill(
-        self, records: Iterator[tuple[Any, int]], visibility: MetadataVisibility, limit: int
+        self, records: "Pieces", visibility: MetadataVisibility, limit: int
     ) -> Generator[int, None, None]:
         """Take up to `limit` records, or `RESPONSE_BYTES_MAX`."""
         end, size = self.cursor + limit, 0
@@ -102,15 +109,18 @@ class _Page:
                 size += len(batch)
 
     def _batch(
-        self, records: Iterator[tuple[Any, int]], visibility: MetadataVisibility, end: int
+        self, records: "Pieces", visibility: MetadataVisibility, end: int
     ) -> Generator[int, None, bytes]:
         first = self.cursor
         builder = BatchBuilder(base_offset=first)
         while self.cursor < end:
-            found = next(records, None)
-            if found is None:
+            found: Any = next(records, END)
+            if found is END:
                 self.is_last = True
                 break
+            if found is None:
+                yield RECORD_UNITS
+                continue
             record, version = found
             shown = visibility.shown(record)
             if shown is not None:

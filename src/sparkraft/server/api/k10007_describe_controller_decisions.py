@@ -33,6 +33,7 @@ def handle(
         node_id=broker.node_id,
         controller_id=broker.controlled.controller_id,
         epoch=broker.controlled.controller_epoch,
+        is_kraft=broker.controlled.has_kraft_controller,
         stands=broker.config.flag("sparkraft.controllership.enable"),
     )
     limit = min(max(request.entries_max, 1), PAGE_MAX)

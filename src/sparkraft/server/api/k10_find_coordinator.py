@@ -156,15 +156,13 @@ def _error(key: str, error: ErrorCode, message: str = "") -> Coordinator:
     )
 
 
-def refuse(
-    _: type, request: FindCoordinatorRequest, version: int, error: KafkaError
-) -> FindCoordinatorResponse:
+def refuse(_: type, request: FindCoordinatorRequest, version: int, error: KafkaError) -> Steps:
     """Every key with the request's error."""
     if version < _KEYS_FROM:
         return _flat(_error(request.key, error.code, error.detail))
-    return FindCoordinatorResponse(
-        coordinators=[_error(key, error.code, error.detail) for key in request.coordinator_keys]
-    )
+    found = (_error(key, error.code, error.detail) for key in request.coordinator_keys)
+    coordinators = yield from encoded_in_pieces(FindCoordinatorResponse, version, found)
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
 API = Api(

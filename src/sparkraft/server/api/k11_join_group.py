@@ -18,20 +18,26 @@ Versions: v1 rebalance timeout (v0: the session timeout); v5 static members; v6 
     protocol type (KIP-559); v8 reason (KIP-800); v9 skip_assignment (KIP-814).    Not done: -
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis
+from sparkraft.coordinator.steps import PIECE_UNITS
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_group
+from sparkraft.server.api.encoded_array import encoded_and_released
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id, peer_of
-from sparkraft.server.coordinator.responses import Response, map_response
+from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.server.broker_services import BrokerServices
+    from sparkraft.server.loop_turns import Turn
 
 _REBALANCE_TIMEOUT_FROM = 1
 _NULL_PROTOCOL_FROM = 7
@@ -60,7 +66,21 @@ def handle(
         JoinGroupResponse,
         lambda shard, reply_to, now: shard.handle_join_group(request, peer, reply_to, now),
     )
-    return map_response(response, lambda one: _for_version(one, context.api_version))
+    version = context.api_version
+    if isinstance(response, Awaitable) or len(response.members) > PIECE_UNITS:
+        return _encoded(response, version, broker.groups.shard_for(request.group_id).turn)
+    return _for_version(response, version)
+
+
+async def _encoded(
+    response: Response[JoinGroupResponse], version: int, new_turn: "Callable[[], Turn]"
+) -> JoinGroupResponse:
+    """Encode the members in the response to the leader in pieces: there may be any number."""
+    found = _for_version(await response if isinstance(response, Awaitable) else response, version)
+    if len(found.members) > PIECE_UNITS:
+        steps = encoded_and_released(JoinGroupResponse, version, found.members)
+        found.members = await new_turn().carry_out(steps)
+    return found
 
 
 def _for_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:

@@ -8,10 +8,12 @@ Behaviour:
 Versions: v1 throttle; v3 several members; v4 flexible; v5 reason.    Not done: -
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k13_leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -20,9 +22,9 @@ from sparkraft.protocol.messages.k13_leave_group import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_group
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.coordinator.requests import check_group_id
-from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -30,44 +32,37 @@ if TYPE_CHECKING:
 _MEMBERS_FROM = 3
 
 
-def handle(
-    broker: "BrokerServices", context: RequestContext, request: LeaveGroupRequest
-) -> Response[LeaveGroupResponse]:
-    """Let the group's shard decide."""
+def handle(broker: "BrokerServices", context: RequestContext, request: LeaveGroupRequest) -> Steps:
+    """Let the group's shard decide; from v3 it returns the encoded response."""
     check_group_id(request.group_id)
     version = context.api_version
     if version < _MEMBERS_FROM:
         request.members = [MemberIdentity(member_id=request.member_id)]
     runtime = broker.groups.shard_for(request.group_id)
-
-    def respond(error: KafkaError) -> LeaveGroupResponse:
+    members: Any
+    try:
+        left = runtime.execute_write(lambda shard, now: shard.handle_leave_group(request, now))
+        response = (yield left) if isinstance(left, Awaitable) else left
+        members = response.members
+    except KafkaError as error:
         if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-            raise error
-        return _all_unknown(request)  # The group does not exist.
+            raise
+        response = LeaveGroupResponse()
+        members = map(_unknown, request.members)  # The group does not exist.
+    if version < _MEMBERS_FROM:
+        (only,) = members
+        return LeaveGroupResponse(error_code=response.error_code or only.error_code)
+    encoded = yield from encoded_in_pieces(LeaveGroupResponse, version, members)
+    response.members = cast("Any", encoded)
+    return encode_parts(response, version)
 
-    response: Response[LeaveGroupResponse] = catch_error(
-        lambda: runtime.execute_write(lambda shard, now: shard.handle_leave_group(request, now)),
-        respond,
+
+def _unknown(one: MemberIdentity) -> MemberResponse:
+    return MemberResponse(
+        member_id=one.member_id,
+        group_instance_id=one.group_instance_id,
+        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
     )
-    return response if version >= _MEMBERS_FROM else map_response(response, _flat)
-
-
-def _all_unknown(request: LeaveGroupRequest) -> LeaveGroupResponse:
-    return LeaveGroupResponse(
-        members=[
-            MemberResponse(
-                member_id=one.member_id,
-                group_instance_id=one.group_instance_id,
-                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-            )
-            for one in request.members
-        ]
-    )
-
-
-def _flat(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """The response of v0-2: the error of the only member."""
-    return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
 
 
 API = Api(

@@ -8,10 +8,12 @@ Versions: v1 throttle; v3 authorized operations; v4 instance ids; v5 flexible; v
 Not done: -
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
-from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.errors import KafkaError
+from sparkraft.coordinator.runtime import Decision
+from sparkraft.coordinator.steps import begun
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import Encoded, encode_elements, encode_parts
 from sparkraft.protocol.messages.k15_describe_groups import (
@@ -21,12 +23,17 @@ from sparkraft.protocol.messages.k15_describe_groups import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.item_errors import check_group
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
 from sparkraft.server.coordinator.responses import Response, catch_error
 
 if TYPE_CHECKING:
+    from sparkraft.coordinator.group.decision import GroupDecision
+    from sparkraft.coordinator.group.shard import GroupShard
+    from sparkraft.coordinator.steps import Deciding
+    from sparkraft.coordinator.steps import Steps as CoreSteps
     from sparkraft.server.broker_services import BrokerServices
 
 _AUTHORIZED_OPERATIONS_FROM = 3
@@ -50,9 +57,7 @@ def handle(
                 group.authorized_operations = context.allowed_operations(
                     GROUP_OPERATIONS, AclResourceType.GROUP, group.group_id
                 )
-            version = context.api_version
-            piece = known[group_id] = encode_elements(DescribeGroupsResponse, version, (group,))
-            yield 5 + len(group.members)
+            piece = known[group_id] = yield from _encoded(group, context.api_version)
         buffers.append(piece)
         yield 1
     response = DescribeGroupsResponse(groups=cast("Any", Encoded(len(buffers), buffers)))
@@ -66,8 +71,8 @@ def _describe(
 
     def read() -> Response[DescribedGroup]:
         check_group(context, AclOperation.DESCRIBE, group_id)
-        return broker.groups.shard_for(group_id).execute_read(
-            lambda shard, _: shard.describe_groups([group_id], version)[0]
+        return broker.groups.shard_for(group_id).execute_write(
+            lambda shard, _: _deciding(shard, group_id, version)
         )
 
     return catch_error(
@@ -76,15 +81,29 @@ def _describe(
     )
 
 
-def refuse(
-    _: type, request: DescribeGroupsRequest, _version: int, error: KafkaError
-) -> DescribeGroupsResponse:
+def _deciding(
+    shard: "GroupShard", group_id: str, version: int
+) -> "Deciding[GroupDecision[DescribedGroup]]":
+    """A decision without records: the group must not change while it is read."""
+
+    def described() -> "CoreSteps[GroupDecision[DescribedGroup]]":
+        return Decision(response=(yield from shard.describe_group(group_id, version)))
+
+    return begun(described())
+
+
+def _encoded(group: DescribedGroup, version: int) -> "Generator[int, Any, bytes]":
+    members = yield from encoded_in_pieces(DescribeGroupsResponse, version, group.members)
+    group.members = members
+    yield 5
+    return encode_elements(DescribeGroupsResponse, version, (group,))
+
+
+def refuse(_: type, request: DescribeGroupsRequest, version: int, error: KafkaError) -> Steps:
     """Every group with the request's error."""
-    return DescribeGroupsResponse(
-        groups=[
-            DescribedGroup(group_id=one, error_code=ErrorCode(error.code)) for one in request.groups
-        ]
-    )
+    groups = (DescribedGroup(group_id=one, error_code=error.code) for one in request.groups)
+    encoded = yield from encoded_in_pieces(DescribeGroupsResponse, version, groups)
+    return DescribeGroupsResponse(groups=encoded)
 
 
 API = Api(

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.describe import ListFilter
 from sparkraft.coordinator.steps import pieces
 from sparkraft.protocol.api_keys import ApiKey
@@ -43,14 +44,19 @@ def handle(broker: "BrokerServices", context: RequestContext, request: ListGroup
     sees_all = context.is_allowed(_DESCRIBE, AclResourceType.CLUSTER, logs=False)
     listed = EncodedArray(ListGroupsResponse, context.api_version)
     for runtime in list(broker.groups.loaded_shards()):
-        for piece in pieces((yield from _awaited(runtime.execute_read(_group_ids)))):
-            read = runtime.execute_read(partial(_list_groups, piece, wanted))
-            for group in (yield from _awaited(read)):
-                if sees_all or context.is_allowed(
-                    _DESCRIBE, AclResourceType.GROUP, group.group_id, logs=False
-                ):
-                    listed.add(group)
-            yield len(piece)
+        try:
+            for piece in pieces((yield from _awaited(runtime.execute_read(_group_ids)))):
+                read = runtime.execute_read(partial(_list_groups, piece, wanted))
+                for group in (yield from _awaited(read)):
+                    if sees_all or context.is_allowed(
+                        _DESCRIBE, AclResourceType.GROUP, group.group_id, logs=False
+                    ):
+                        listed.add(group)
+                yield len(piece)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                raise
+            # This broker has resigned meanwhile: the next coordinator lists the rest.
     return encode_parts(ListGroupsResponse(groups=listed.encoded()), context.api_version)
 
 

@@ -10,7 +10,10 @@ Behaviour:
     * Features: the supported ranges, and the finalized levels with the offset of the image. v3
       leaves out features whose range starts at 0, which old Java clients cannot read (KIP-1022).
       None in ZooKeeper mode, in which Kafka 3.9 supports none.
-    * Controllers report whether they migrate a cluster from ZooKeeper (KIP-866).
+    * Of keys that a broker forwards, only versions that the controller serves, too, once it is
+      connected (`ApiVersionsResponse.intersectForwardableApis`).
+    * Controllers, and brokers in ZooKeeper mode, report whether they are part of a migration from
+      ZooKeeper (KIP-866).
 Versions: v1 throttle; v3 flexible, features; v4 features from 0.    Not done: -
 """
 
@@ -29,10 +32,14 @@ from sparkraft.protocol.messages.k18_api_versions import (
     SupportedFeatureKey,
 )
 from sparkraft.server.api.authorization import NoAuthorization
-from sparkraft.server.api.registry import Api, RequestContext, served_ranges
+from sparkraft.server.api.registry import Api, RequestContext, forwarded_keys, served_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker_services import BrokerServices
+    from sparkraft.server.raft.driver import RaftDriver
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,200}[a-zA-Z0-9])?")
 _NAMED_VERSION = 3
@@ -51,29 +58,42 @@ def handle(
             request.client_software_name, request.client_software_version
         )
     routes = context.connection.listener.routes
-    keys = _keys(controller_listener=routes.controller_listener, zookeeper=routes.zookeeper)
+    ranges = served_ranges(
+        controller_listener=routes.controller_listener, zookeeper=routes.zookeeper
+    )
+    if not routes.controller_listener:
+        ranges = _of_both(ranges, node.channel.forwarded_versions, zookeeper=routes.zookeeper)
+    keys = [
+        ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+        for key, lowest, highest in ranges
+    ]
     if not routes.telemetry:
         keys = [key for key in keys if key.api_key not in TELEMETRY_KEYS]
     response = ApiVersionsResponse(api_keys=keys)
-    if node.raft is None:
-        return response  # ZooKeeper mode
-    response.zk_migration_ready = node.config.migrates
-    image = node.image
+    response.zk_migration_ready = node.config.migrates or node.config.is_migrating_broker
+    if node.raft is not None:  # else it is in ZooKeeper mode
+        _add_features(node.raft, node.image, context.api_version, response)
+    return response
+
+
+def _add_features(
+    raft: "RaftDriver", image: "ClusterImage", version: int, response: ApiVersionsResponse
+) -> None:
+    """Add the supported ranges, and the finalized levels."""
     for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
-        if lowest > 0 or context.api_version > _NAMED_VERSION:
+        if lowest > 0 or version > _NAMED_VERSION:
             response.supported_features.append(
                 SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
             )
     if image.metadata_version > 0:
         response.finalized_features_epoch = image.offset
         levels = dict(image.features)
-        if node.raft.kraft_version > 0:  # raft keeps its own version, outside the image
-            levels[KRAFT_VERSION] = node.raft.kraft_version
+        if raft.kraft_version > 0:  # raft keeps its own version, outside the image
+            levels[KRAFT_VERSION] = raft.kraft_version
         for name, level in sorted(levels.items()):
             response.finalized_features.append(
                 FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             )
-    return response
 
 
 def has_valid_software(version: int, request: ApiVersionsRequest) -> bool:
@@ -84,13 +104,28 @@ def has_valid_software(version: int, request: ApiVersionsRequest) -> bool:
     )
 
 
-def _keys(*, controller_listener: bool, zookeeper: bool) -> list[ApiVersion]:
-    return [
-        ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-        for key, lowest, highest in served_ranges(
-            controller_listener=controller_listener, zookeeper=zookeeper
+def _of_both(
+    ranges: "list[tuple[int, int, int]]",
+    controllers: "Mapping[int, tuple[int, int]] | None",
+    *,
+    zookeeper: bool,
+) -> "list[tuple[int, int, int]]":
+    """Limit the versions of forwarded keys to those of the controller, if they are known."""
+    if controllers is None:
+        return ranges
+    forwarded = forwarded_keys(zookeeper=zookeeper)
+    none = (0, -1)
+    limited = (
+        (
+            key,
+            max(lowest, controllers.get(key, none)[0]),
+            min(highest, controllers.get(key, none)[1]),
         )
-    ]
+        if key in forwarded
+        else (key, lowest, highest)
+        for key, lowest, highest in ranges
+    )
+    return [each for each in limited if each[1] <= each[2]]
 
 
 def too_new_body() -> bytes:

@@ -83,7 +83,7 @@ async def _decided(
         context,
         _parts(request, node.config.number("num.partitions")),
         results=lambda one: one.topics,
-        refuse=lambda part, error: _ERRORS.refuse(type(part), part, context.api_version, error),
+        refuse=_ERRORS.refused,
     )
     return response
 

@@ -24,11 +24,12 @@ from sparkraft.protocol.messages.k20_delete_topics import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.controller.submission import set_error, submit_in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sparkraft.server.controller.services import ControllerServices
 
@@ -67,7 +68,7 @@ async def _decide(
         context,
         _parts(request, node.image.topics_by_name),
         results=lambda one: one.responses,
-        refuse=lambda part, error: refuse(type(part), part, context.api_version, error),
+        refuse=_refused,
     )
     return response
 
@@ -129,13 +130,25 @@ def _denied(name: str | None, topic_id: Uuid = Uuid.ZERO) -> DeletableTopicResul
     return result
 
 
-def refuse(
-    _: type, request: DeleteTopicsRequest, version: int, error: KafkaError
-) -> DeleteTopicsResponse:
+def refuse(_: type, request: DeleteTopicsRequest, version: int, error: KafkaError) -> Steps:
     """The error on each topic."""
-    results = [DeletableTopicResult(name=name) for name in request.topic_names]
-    results += [DeletableTopicResult(name=t.name, topic_id=t.topic_id) for t in request.topics]
-    return DeleteTopicsResponse(responses=[set_error(result, error) for result in results])
+    results = (set_error(result, error) for result in _results(request))
+    encoded = yield from encoded_in_pieces(DeleteTopicsResponse, version, results)
+    return DeleteTopicsResponse(responses=encoded)
+
+
+def _refused(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    """The same for a part of a request."""
+    return DeleteTopicsResponse(
+        responses=[set_error(result, error) for result in _results(request)]
+    )
+
+
+def _results(request: DeleteTopicsRequest) -> "Iterator[DeletableTopicResult]":
+    for name in request.topic_names:
+        yield DeletableTopicResult(name=name)
+    for topic in request.topics:
+        yield DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 
 API = Api(

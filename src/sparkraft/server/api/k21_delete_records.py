@@ -11,71 +11,100 @@ Behaviour:
 Versions: v2 flexible.    Not done: -
 """
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k21_delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.item_errors import PartitionErrors, check_topic
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import encoded_and_released, encoded_in_pieces
+from sparkraft.server.api.item_errors import PartitionErrors, topic_denial
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Generator
 
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker_services import BrokerServices
 
 Wait = tuple[DeleteRecordsPartitionResult, "HostedPartition", "asyncio.Future[None]"]
 
+PARTITION_UNITS = 4
+"""Units of work of one partition: 15 µs."""
+
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
-    """Delete from each partition; each has its own error."""
-    response = DeleteRecordsResponse()
+) -> Steps:
+    """Delete from each partition; each has its own error. Returns the encoded response."""
+    results: list[DeleteRecordsTopicResult] = []
     waits: list[Wait] = []
     for topic in request.topics:
-        answers = []
-        for part in topic.partitions:
-            answer = DeleteRecordsPartitionResult(
-                partition_index=part.partition_index, low_watermark=-1
-            )
-            try:
-                check_topic(context, AclOperation.DELETE, topic.name)
-                partition = _partition(broker, topic.name, part.partition_index)
-                done = _delete(broker, partition, part.offset, request.timeout_ms)
-                if done is not None:
-                    waits.append((answer, partition, done))
-                answer.low_watermark = partition.low_watermark
-            except KafkaError as error:
-                answer.error_code = int(error.code)
-            answers.append(answer)
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    broker.log_manager.keep_log_starts()
-    return _answer_later(response, waits) if waits else response
-
-
-async def _answer_later(
-    response: DeleteRecordsResponse, waits: list[Wait]
-) -> DeleteRecordsResponse:
+        result = DeleteRecordsTopicResult(name=topic.name)
+        results.append(result)
+        yield from _delete_from(broker, context, topic, request.timeout_ms, result, waits)
+    yield broker.replica_manager.keep_log_starts()
     for answer, partition, done in waits:
         try:
-            await done
+            if not done.done():
+                yield done
+            done.result()
             answer.low_watermark = partition.low_watermark
         except KafkaError as error:
             answer.error_code = int(error.code)
             answer.low_watermark = -1
-    return response
+        yield 1
+    return (yield from _encoded(results, context.api_version))
+
+
+def _delete_from(
+    broker: "BrokerServices",
+    context: RequestContext,
+    topic: DeleteRecordsTopic,
+    timeout_ms: int,
+    result: DeleteRecordsTopicResult,
+    waits: list[Wait],
+) -> "Generator[int, None, None]":
+    denial = topic_denial(context, AclOperation.DELETE, topic.name)
+    for part in topic.partitions:
+        answer = DeleteRecordsPartitionResult(
+            partition_index=part.partition_index, low_watermark=-1
+        )
+        result.partitions.append(answer)
+        try:
+            if denial is not None:
+                raise denial
+            partition = _partition(broker, topic.name, part.partition_index)
+            done = _delete(broker, partition, part.offset, timeout_ms)
+            if done is not None:
+                waits.append((answer, partition, done))
+            answer.low_watermark = partition.low_watermark
+        except KafkaError as error:
+            answer.error_code = int(error.code)
+        yield PARTITION_UNITS
+    yield 1
+
+
+def _encoded(
+    results: list[DeleteRecordsTopicResult], version: int
+) -> "Generator[int, None, list[bytes | memoryview]]":
+    for result in results:
+        result.partitions = yield from encoded_and_released(
+            DeleteRecordsResponse, version, result.partitions
+        )
+    topics = yield from encoded_in_pieces(DeleteRecordsResponse, version, results)
+    return encode_parts(DeleteRecordsResponse(topics=topics), version)
 
 
 def _partition(broker: "BrokerServices", topic: str, index: int) -> "HostedPartition":

@@ -9,7 +9,8 @@ Behaviour:
       producers; a new producer id once the epochs are used up. A producer id or epoch that is not
       the current one: PRODUCER_FENCED, below v4 INVALID_PRODUCER_EPOCH.
     * An open transaction is aborted: CONCURRENT_TRANSACTIONS, and the client retries.
-    * A timeout above transaction.max.timeout.ms: INVALID_TRANSACTION_TIMEOUT.
+    * A timeout above transaction.max.timeout.ms: INVALID_TRANSACTION_TIMEOUT, also from a broker
+      that is not the coordinator (TransactionCoordinator.handleInitProducerId).
 Versions: v2 flexible; v3 the producer's current id; v4 PRODUCER_FENCED; v5 TRANSACTION_ABORTABLE.
 Not done: two-phase commit (KIP-939), unstable in Kafka 4.3.
 """
@@ -60,6 +61,10 @@ def handle(
     if transactional_id is not None:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+        from sparkraft.coordinator.transaction.producer_ids import check_timeout
+
+        timeout_ms_max = broker.config.number("transaction.max.timeout.ms")
+        check_timeout(request.transaction_timeout_ms, timeout_ms_max)
         return broker.transactions.execute(
             transactional_id,
             lambda shard, new_producer_id, now: shard.handle_init_producer_id(

@@ -15,12 +15,16 @@ Behaviour:
 Versions: v3 flexible; v4 several transactions; v5 TRANSACTION_ABORTABLE.    Not done: -
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -32,15 +36,11 @@ from sparkraft.protocol.messages.k24_add_partitions_to_txn import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, EncodedArray, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
-from sparkraft.server.coordinator.responses import (
-    Response,
-    catch_error,
-    map_response,
-    map_responses,
-)
+from sparkraft.server.coordinator.responses import Response, catch_error
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -48,120 +48,158 @@ if TYPE_CHECKING:
 BROKERS_FROM = 4
 _FENCED_FROM = 2
 
-_Errors = dict[TopicPartition, ErrorCode]
+CLIENT_VERSION_OF_BROKERS = 2
+"""Transaction version of the clients for which brokers add partitions."""
+
+_Distinct = dict[TopicPartition, None]
+"""Partitions in the order of the request, each once."""
+
+
+class _Outcome(NamedTuple):
+    """The error of each partition of a transaction; `usual` for those without their own."""
+
+    usual: ErrorCode
+    own: dict[TopicPartition, ErrorCode]
+
+
+_NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Response[AddPartitionsToTxnResponse]:
+) -> Steps:
     """Add to the client's transaction, or check each transaction of a broker's request."""
     if context.api_version >= BROKERS_FROM:
-        return _check_all(broker, context, request)
+        return (yield from _check_all(broker, context, request))
     transactional_id = request.v3_and_below_transactional_id
     if not context.is_allowed(
         AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         raise denied(AclResourceType.TRANSACTIONAL_ID)
-    every = list(_partitions(request.v3_and_below_topics))
-    refused = {
-        one: code for one in every if (code := _client_refusal(broker, context, one)) is not None
-    }
-    if refused:
-        return _client_response(request, _not_attempted(every, refused), context.api_version)
-    response = _add(broker, request, frozenset(every))
-    version = context.api_version
-    return map_response(
-        response,
-        lambda code: _client_response(request, dict.fromkeys(every, code), version),
-    )
+    every = yield from _distinct(request.v3_and_below_topics)
+    refused = yield from _refused(broker, every, partial(_is_writable, context))
+    outcome = _Outcome(_NOT_ATTEMPTED, refused)
+    if not refused:
+        added = _add(
+            broker,
+            transactional_id,
+            (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            every,
+            client_version=0,
+        )
+        code = (yield added) if isinstance(added, Awaitable) else added
+        outcome = _Outcome(code, {})
+    response = yield from _client_response(every, outcome, context.api_version)
+    return encode_parts(response, context.api_version)
 
 
 def _add(
     broker: "BrokerServices",
-    request: AddPartitionsToTxnRequest,
-    partitions: frozenset[TopicPartition],
+    transactional_id: str,
+    producer: tuple[int, int],
+    every: _Distinct,
+    *,
+    client_version: int,
 ) -> Response[ErrorCode]:
-    transactional_id = request.v3_and_below_transactional_id
-
     def write() -> Response[ErrorCode]:
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        response = broker.transactions.shard_for(transactional_id).execute_write(
-            lambda shard, now: shard.handle_add_partitions(
-                transactional_id,
-                request.v3_and_below_producer_id,
-                request.v3_and_below_producer_epoch,
-                partitions,
-                client_version=0,
-                now=now,
-            )
+        return broker.transactions.add_partitions(
+            transactional_id, *producer, frozenset(every), client_version=client_version
         )
-        return map_response(response, lambda _: ErrorCode.NONE)
 
     return catch_error(write, lambda error: error.code)
 
 
-def _client_refusal(
-    broker: "BrokerServices", context: RequestContext, one: TopicPartition
-) -> ErrorCode | None:
-    topic, _ = one
-    is_writable = topic not in INTERNAL_TOPICS and context.is_allowed(
+def _is_writable(context: RequestContext, topic: str) -> bool:
+    return topic not in INTERNAL_TOPICS and context.is_allowed(
         AclOperation.WRITE, AclResourceType.TOPIC, topic
     )
-    if not is_writable:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return None if _exists(broker, one) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _refused(
+    broker: "BrokerServices", every: _Distinct, may_write: Callable[[str], bool]
+) -> Generator[int, None, dict[TopicPartition, ErrorCode]]:
+    """Partitions of denied topics, and those that do not exist."""
+    refused: dict[TopicPartition, ErrorCode] = {}
+    writable: dict[str, bool] = {}
+    for one in every:
+        topic = one[0]
+        if topic not in writable:
+            writable[topic] = may_write(topic)
+        if not writable[topic]:
+            refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not _exists(broker, one):
+            refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        yield 1
+    return refused
 
 
 def _check_all(
     broker: "BrokerServices", context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Response[AddPartitionsToTxnResponse]:
+) -> Steps:
     if not context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     version = context.api_version
-    results = [_check(broker, one, version) for one in request.transactions]
-    return map_responses(results, _checked)
-
-
-def _checked(results: list[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
-    codes = {
-        part.partition_error_code
-        for result in results
-        for topic in result.topic_results
-        for part in topic.results_by_partition
-    }
-    if ErrorCode.UNSUPPORTED_VERSION in codes:
-        return AddPartitionsToTxnResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return AddPartitionsToTxnResponse(results_by_transaction=results)
-
-
-def _check(
-    broker: "BrokerServices", one: AddPartitionsToTxnTransaction, version: int
-) -> Response[AddPartitionsToTxnResult]:
-    every = list(_partitions(one.topics))
-    unknown = {
-        each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in every if not _exists(broker, each)
-    }
-    response: Response[_Errors]
-    if unknown:
-        response = _not_attempted(every, unknown)
-    else:
-        response = broker.transactions.start_check(
-            AddPartitionsCheck(
-                one.transactional_id,
-                one.producer_id,
-                one.producer_epoch,
-                every,
-                CheckKind.ABORTABLE if one.verify_only else CheckKind.ADD,
-            )
+    started: list[tuple[AddPartitionsToTxnTransaction, _Distinct, list[Response[Any]]]] = []
+    for one in request.transactions:
+        every = yield from _distinct(one.topics)
+        unknown = yield from _refused(broker, every, lambda _: True)
+        if unknown:
+            started.append((one, every, [_Outcome(_NOT_ATTEMPTED, unknown)]))
+        else:
+            started.append((one, every, (yield from _start(broker, one, every))))
+    results = EncodedArray(AddPartitionsToTxnResponse, version, 1)
+    for one, every, outcomes in started:
+        outcome = yield from _joined(outcomes)
+        if outcome.usual is ErrorCode.UNSUPPORTED_VERSION:
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        topics = yield from _topic_results(every, outcome, version)
+        result = AddPartitionsToTxnResult(
+            transactional_id=one.transactional_id, topic_results=topics
         )
-    return map_response(
-        response,
-        lambda errors: AddPartitionsToTxnResult(
-            transactional_id=one.transactional_id,
-            topic_results=_topic_results(one.topics, errors, version),
-        ),
+        results.add(result)
+        yield 1
+    return encode_parts(
+        AddPartitionsToTxnResponse(results_by_transaction=results.encoded()), version
     )
+
+
+_Checked = _Outcome | dict[TopicPartition, ErrorCode] | ErrorCode
+"""The outcome; or the errors of some partitions; or that of all."""
+
+
+def _start(
+    broker: "BrokerServices", one: AddPartitionsToTxnTransaction, every: _Distinct
+) -> "Generator[int, None, list[Response[Any]]]":
+    """Begin to add the partitions, or to verify some at a time."""
+    producer = (one.producer_id, one.producer_epoch)
+    if not one.verify_only:
+        version = CLIENT_VERSION_OF_BROKERS
+        return [_begun(_add(broker, one.transactional_id, producer, every, client_version=version))]
+    checks: list[Response[Any]] = []
+    rest = iter(every)
+    while part := list(islice(rest, CHUNK)):
+        check = AddPartitionsCheck(one.transactional_id, *producer, part, CheckKind.ABORTABLE)
+        checks.append(_begun(broker.transactions.start_check(check)))
+        yield len(part)
+    return checks
+
+
+def _begun(response: Response[Any]) -> Response[Any]:
+    """The response, or a task that waits for it: those of other transactions are begun first."""
+    return asyncio.ensure_future(response) if isinstance(response, Awaitable) else response
+
+
+def _joined(outcomes: "list[Response[Any]]") -> Generator[Any, Any, _Outcome]:
+    own: dict[TopicPartition, ErrorCode] = {}
+    for response in outcomes:
+        found: _Checked = (yield response) if isinstance(response, Awaitable) else response
+        if isinstance(found, _Outcome):
+            return found
+        if isinstance(found, ErrorCode):
+            return _Outcome(found, {})
+        own |= found
+        yield len(found) // 8
+    return _Outcome(ErrorCode.NONE, own)
 
 
 def _exists(broker: "BrokerServices", one: TopicPartition) -> bool:
@@ -169,36 +207,40 @@ def _exists(broker: "BrokerServices", one: TopicPartition) -> bool:
     return topic is not None and one[1] in topic.partitions
 
 
-def _not_attempted(every: list[TopicPartition], refused: _Errors) -> _Errors:
-    return dict.fromkeys(every, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
-
-
-def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterable[TopicPartition]:
-    return ((topic.name, index) for topic in topics for index in topic.partitions)
+def _distinct(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[int, None, _Distinct]:
+    found: _Distinct = {}
+    for topic in topics:
+        for at in range(0, len(topic.partitions), CHUNK):
+            part = topic.partitions[at : at + CHUNK]
+            found.update(((topic.name, index), None) for index in part)
+            yield len(part) // 8
+        yield 1
+    return found
 
 
 def _client_response(
-    request: AddPartitionsToTxnRequest, errors: _Errors, version: int
-) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_topic_results(request.v3_and_below_topics, errors, version)
-    )
+    every: _Distinct, outcome: _Outcome, version: int
+) -> Generator[int, None, AddPartitionsToTxnResponse]:
+    topics = yield from _topic_results(every, outcome, version)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
-def _topic_results(
-    topics: Iterable[AddPartitionsToTxnTopic], errors: _Errors, version: int
-) -> list[AddPartitionsToTxnTopicResult]:
+def _topic_results(every: _Distinct, outcome: _Outcome, version: int) -> Generator[int, None, Any]:
     """One result for each topic, even if the request names it twice."""
-    results: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for name, index in dict.fromkeys(_partitions(topics)):
-        result = results.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
-        result.results_by_partition.append(
-            AddPartitionsToTxnPartitionResult(
-                partition_index=index,
-                partition_error_code=_for_version(errors[name, index], version),
-            )
+    results: dict[str, EncodedArray] = {}
+    for name, index in every:
+        if name not in results:
+            results[name] = EncodedArray(AddPartitionsToTxnResponse, version)
+        code = _for_version(outcome.own.get((name, index), outcome.usual), version)
+        results[name].add(
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
         )
-    return list(results.values())
+        yield 1
+    topics = (
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=found.encoded())
+        for name, found in results.items()
+    )
+    return (yield from encoded_in_pieces(AddPartitionsToTxnResponse, version, topics))
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
@@ -207,14 +249,12 @@ def _for_version(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def refuse(
-    _: type, request: AddPartitionsToTxnRequest, version: int, error: KafkaError
-) -> AddPartitionsToTxnResponse:
+def refuse(_: type, request: AddPartitionsToTxnRequest, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error; from v4 the response itself."""
     if version >= BROKERS_FROM:
         return AddPartitionsToTxnResponse(error_code=error.code)
-    every = list(_partitions(request.v3_and_below_topics))
-    return _client_response(request, dict.fromkeys(every, error.code), version)
+    every = yield from _distinct(request.v3_and_below_topics)
+    return (yield from _client_response(every, _Outcome(error.code, {}), version))
 
 
 API = Api(

@@ -15,11 +15,12 @@ Behaviour:
 Versions: v2 transaction version.    Not done: -
 """
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -30,74 +31,100 @@ from sparkraft.protocol.messages.k27_write_txn_markers import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.marker_log import Marker
+from sparkraft.server.api.encoded_array import CHUNK, encoded_and_released, encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.coordinator.marker_log import Marker, MarkerWrite
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
     from sparkraft.server.broker_services import BrokerServices
 
-_Answers = dict[tuple[str, int], WritableTxnMarkerPartitionResult]
+_Answers = dict[str, dict[int, WritableTxnMarkerPartitionResult]]
+"""By topic and partition."""
 
 
-async def handle(
+def handle(
     broker: "BrokerServices", context: RequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse:
-    """Append every marker, then wait for all of them together."""
+) -> Steps:
+    """Append every marker, then wait for all of them together; returns the encoded response."""
     answers: dict[int, _Answers] = {}
-    waits = []
-    for marker in request.markers:
-        for topic in marker.topics:
+    writes: deque[MarkerWrite] = deque()
+    results: deque[WritableTxnMarkerPartitionResult] = deque()
+    for sent in request.markers:
+        marker = _marker(sent)
+        for topic in sent.topics:
+            if not topic.partition_indexes:
+                continue
+            by_index = answers.setdefault(sent.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                answer = WritableTxnMarkerPartitionResult(partition_index=index)
-                answers.setdefault(marker.producer_id, {})[topic.name, index] = answer
-                waits.append(_write(broker, marker, topic.name, answer))
-    await asyncio.gather(*waits)
-    return WriteTxnMarkersResponse(
-        markers=[_result(producer_id, found) for producer_id, found in answers.items()]
+                answer = by_index[index] = WritableTxnMarkerPartitionResult(partition_index=index)
+                writes.append(MarkerWrite(marker, topic.name, index))
+                results.append(answer)
+                yield 1
+        yield 1
+    codes = yield broker.marker_log.write_all(_taken(writes))
+    for at in range(0, len(codes), CHUNK):
+        for code in codes[at : at + CHUNK]:
+            results.popleft().error_code = int(code)
+        yield CHUNK // 8
+    response = yield from _response(answers, context.api_version)
+    return encode_parts(response, context.api_version)
+
+
+def _taken(writes: deque[MarkerWrite]) -> "Iterator[MarkerWrite]":
+    while writes:
+        yield writes.popleft()
+
+
+def _marker(sent: WritableTxnMarker) -> Marker:
+    return Marker(
+        producer_id=sent.producer_id,
+        producer_epoch=sent.producer_epoch,
+        committed=sent.transaction_result,
+        coordinator_epoch=sent.coordinator_epoch,
+        transaction_version=sent.transaction_version,
     )
 
 
-async def _write(
-    broker: "BrokerServices",
-    marker: WritableTxnMarker,
-    topic: str,
-    answer: WritableTxnMarkerPartitionResult,
-) -> None:
-    written = Marker(
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
-        committed=marker.transaction_result,
-        coordinator_epoch=marker.coordinator_epoch,
-        transaction_version=marker.transaction_version,
-    )
-    answer.error_code = int(await broker.marker_log.write(written, topic, answer.partition_index))
+def _response(
+    answers: dict[int, _Answers], version: int
+) -> "Generator[int, None, WriteTxnMarkersResponse]":
+    """The response, with one encoded result for each producer."""
+    markers: list[WritableTxnMarkerResult] = []
+    for producer_id, found in answers.items():
+        result = WritableTxnMarkerResult(producer_id=producer_id)
+        markers.append(result)
+        for name, by_index in found.items():
+            partitions = list(by_index.values())
+            by_index.clear()
+            encoded = yield from encoded_and_released(WriteTxnMarkersResponse, version, partitions)
+            result.topics.append(WritableTxnMarkerTopicResult(name=name, partitions=encoded))
+            yield 1
+        topics_encoded = yield from encoded_in_pieces(
+            WriteTxnMarkersResponse, version, result.topics
+        )
+        result.topics = cast("Any", topics_encoded)
+    encoded = yield from encoded_in_pieces(WriteTxnMarkersResponse, version, markers)
+    return WriteTxnMarkersResponse(markers=encoded)
 
 
-def _result(producer_id: int, answers: _Answers) -> WritableTxnMarkerResult:
-    result = WritableTxnMarkerResult(producer_id=producer_id)
-    topics: dict[str, WritableTxnMarkerTopicResult] = {}
-    for (name, _), answer in answers.items():
-        if name not in topics:
-            topics[name] = WritableTxnMarkerTopicResult(name=name)
-            result.topics.append(topics[name])
-        topics[name].partitions.append(answer)
-    return result
-
-
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> WriteTxnMarkersResponse:
+def refuse(_: type, request: WriteTxnMarkersRequest, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error."""
     answers: dict[int, _Answers] = {}
+    code = int(error.code)
     for marker in request.markers:
         for topic in marker.topics:
+            if not topic.partition_indexes:
+                continue
+            by_index = answers.setdefault(marker.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                answers.setdefault(marker.producer_id, {})[topic.name, index] = (
-                    WritableTxnMarkerPartitionResult(
-                        partition_index=index, error_code=int(error.code)
-                    )
+                by_index[index] = WritableTxnMarkerPartitionResult(
+                    partition_index=index, error_code=code
                 )
-    return WriteTxnMarkersResponse(
-        markers=[_result(producer_id, found) for producer_id, found in answers.items()]
-    )
+                yield 1
+        yield 1
+    return (yield from _response(answers, version))
 
 
 API = Api(

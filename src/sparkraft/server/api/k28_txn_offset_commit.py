@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.placeholder_ids import wire_id
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.coordinator.runtime import ProducerEpoch
 from sparkraft.protocol.api_keys import ApiKey
@@ -69,7 +70,8 @@ async def _handle_small(
         if request.topics:
             response = await _commit(broker, context.api_version, request)
     except KafkaError as error:
-        response = refuse(TxnOffsetCommitResponse, request, context.api_version, error)
+        code = _code_of(error, context.api_version)
+        response.topics = result_of(_refused_topics(request, code))
     return _merged(refused, response)
 
 
@@ -103,7 +105,8 @@ async def _commit(
     runtime = broker.groups.shard_for(request.group_id)
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     index = broker.groups.partition_for(request.group_id)
-    topic_ids = {one.name: broker.image.topics_by_name[one.name] for one in request.topics}
+    known = broker.image.topics_by_name
+    topic_ids = {one.name: wire_id(known[one.name]) for one in request.topics}
     guarded = GuardedAppends(broker.replica_manager, broker.verification, _check_kind(version))
     async with broker.verification.lock_of(request.producer_id):
         await guarded.verify(request.transactional_id, [((GROUP_METADATA_TOPIC, index), producer)])
@@ -205,13 +208,15 @@ def _merged(
     return response
 
 
-def refuse(
-    _: type, request: TxnOffsetCommitRequest, version: int, error: KafkaError
-) -> TxnOffsetCommitResponse:
+def refuse(_: type, request: TxnOffsetCommitRequest, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error, in the form that the version knows."""
-    return TxnOffsetCommitResponse(
-        topics=result_of(_refused_topics(request, _code_of(error, version)))
-    )
+    topics = yield from _refused_topics(request, _code_of(error, version))
+    for topic in topics:
+        topic.partitions = yield from encoded_in_pieces(
+            TxnOffsetCommitResponse, version, topic.partitions
+        )
+    encoded = yield from encoded_in_pieces(TxnOffsetCommitResponse, version, topics)
+    return TxnOffsetCommitResponse(topics=encoded)
 
 
 def _code_of(error: KafkaError, version: int) -> ErrorCode:

@@ -20,7 +20,8 @@ from sparkraft.protocol.messages.k30_create_acls import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 if TYPE_CHECKING:
@@ -39,13 +40,11 @@ async def handle(
     return response
 
 
-def refuse(
-    _: type, request: CreateAclsRequest, version: int, error: KafkaError
-) -> CreateAclsResponse:
+def refuse(_: type, request: CreateAclsRequest, version: int, error: KafkaError) -> Steps:
     """The error on each creation."""
-    return CreateAclsResponse(
-        results=[set_error(AclCreationResult(), error) for _ in request.creations]
-    )
+    results = (set_error(AclCreationResult(), error) for _ in request.creations)
+    encoded = yield from encoded_in_pieces(CreateAclsResponse, version, results)
+    return CreateAclsResponse(results=encoded)
 
 
 API = Api(

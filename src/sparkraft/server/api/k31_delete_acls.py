@@ -19,8 +19,9 @@ from sparkraft.protocol.messages.k31_delete_acls import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.k30_create_acls import WITHOUT_AUTHORIZER
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 if TYPE_CHECKING:
@@ -36,13 +37,11 @@ async def handle(
     return response
 
 
-def refuse(
-    _: type, request: DeleteAclsRequest, version: int, error: KafkaError
-) -> DeleteAclsResponse:
+def refuse(_: type, request: DeleteAclsRequest, version: int, error: KafkaError) -> Steps:
     """The error on each filter."""
-    return DeleteAclsResponse(
-        filter_results=[set_error(DeleteAclsFilterResult(), error) for _ in request.filters]
-    )
+    results = (set_error(DeleteAclsFilterResult(), error) for _ in request.filters)
+    encoded = yield from encoded_in_pieces(DeleteAclsResponse, version, results)
+    return DeleteAclsResponse(filter_results=encoded)
 
 
 API = Api(

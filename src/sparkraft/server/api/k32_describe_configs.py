@@ -105,6 +105,7 @@ class _Results:
             # Kafka keeps the two names of a broker's id equal.
             static={"broker.id": str(node.node_id), **node.config.properties},
             extensions=OWN_CONFIGS,
+            zookeeper=node.config.is_zookeeper,
         )
 
     def add(self, resource: DescribeConfigsResource) -> int:

@@ -3,7 +3,8 @@
 Behaviour:
     * Responds when the move has started; DescribeLogDirs shows the future replica until it ends.
     * To the directory it is in: no effect, except that a move to another one is cancelled.
-    * A replica that is not on this broker: REPLICA_NOT_AVAILABLE, and it will be created there.
+    * A replica that is not on this broker: REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION if
+      the partition does not exist; it will be created there.
     * LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR if a directory is offline; a cordoned one is
       INVALID_REPLICA_ASSIGNMENT (KIP-1066); a topic name over 215 characters is too long for the
       suffix of a future log: INVALID_TOPIC_EXCEPTION.
@@ -23,6 +24,7 @@ from sparkraft.protocol.messages.k34_alter_replica_log_dirs import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
@@ -33,22 +35,20 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> Steps:
     """Begin each move."""
-    replicas = [
-        (topic.name, index, directory.path)
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    ]
-    begun: list[asyncio.Future[int]] = []
-    for replica in replicas:
-        begun.append(asyncio.ensure_future(_alter(broker, *replica)))
-        yield 5
+    begun: list[tuple[str, int, asyncio.Future[int]]] = []
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                altered = _alter(broker, topic.name, index, directory.path)
+                begun.append((topic.name, index, asyncio.ensure_future(altered)))
+                yield 5
+            yield 1
     codes: dict[str, dict[int, int]] = {}
-    for (topic_name, index, _), move in zip(replicas, begun, strict=True):
+    for topic_name, index, move in begun:
         code = move.result() if move.done() else (yield move)
         codes.setdefault(topic_name, {})[index] = code
         yield 1
-    return _response(codes)
+    return (yield from _response(codes, context.api_version))
 
 
 async def _alter(broker: "BrokerServices", topic: str, index: int, path: str) -> int:
@@ -59,36 +59,37 @@ async def _alter(broker: "BrokerServices", topic: str, index: int, path: str) ->
     return 0
 
 
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> AlterReplicaLogDirsResponse:
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error."""
     codes: dict[str, dict[int, int]] = {}
+    code = int(error.code)
     for directory in request.dirs:
         for topic in directory.topics:
-            codes.setdefault(topic.name, {}).update(
-                dict.fromkeys(topic.partitions, int(error.code))
-            )
-    return _response(codes)
+            by_index = codes.setdefault(topic.name, {})
+            for index in topic.partitions:
+                by_index[index] = code
+                yield 1
+            yield 1
+    return (yield from _response(codes, version))
 
 
-def _response(codes: dict[str, dict[int, int]]) -> AlterReplicaLogDirsResponse:
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in by_index.items()
-                ],
-            )
-            for topic, by_index in codes.items()
-        ]
-    )
+def _response(codes: dict[str, dict[int, int]], version: int) -> Steps:
+    topics: list[AlterReplicaLogDirTopicResult] = []
+    for topic, by_index in codes.items():
+        parts = (
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+            for index, code in by_index.items()
+        )
+        found = yield from encoded_in_pieces(AlterReplicaLogDirsResponse, version, parts)
+        topics.append(AlterReplicaLogDirTopicResult(topic_name=topic, partitions=found))
+        yield 1
+    encoded = yield from encoded_in_pieces(AlterReplicaLogDirsResponse, version, topics)
+    return AlterReplicaLogDirsResponse(results=encoded)
 
 
 API = Api(
     key=ApiKey.ALTER_REPLICA_LOG_DIRS,
     handle=handle,
-    zookeeper=False,
     authorize=(on_cluster(AclOperation.ALTER),),
     refuse=refuse,
 )

@@ -55,7 +55,7 @@ async def _create(
         context,
         _parts(request, node.image),
         results=lambda one: one.results,
-        refuse=lambda part, error: _ERRORS.refuse(type(part), part, context.api_version, error),
+        refuse=_ERRORS.refused,
     )
     return response
 

@@ -95,7 +95,6 @@ def refuse(
 API = Api(
     key=ApiKey.CREATE_DELEGATION_TOKEN,
     handle=handle,
-    zookeeper=False,
     authorize=(
         on_each(
             AclOperation.CREATE_TOKENS,

@@ -54,7 +54,6 @@ def _refused(context: RequestContext) -> RenewDelegationTokenResponse | None:
 API = Api(
     key=ApiKey.RENEW_DELEGATION_TOKEN,
     handle=handle,
-    zookeeper=False,
     authorize=NoAuthorization("the controller compares the client with owner and renewers"),
     forward=True,
     forward_by=_forward,

@@ -50,7 +50,6 @@ def _refused(context: RequestContext) -> ExpireDelegationTokenResponse | None:
 API = Api(
     key=ApiKey.EXPIRE_DELEGATION_TOKEN,
     handle=handle,
-    zookeeper=False,
     authorize=NoAuthorization("the controller compares the client with owner and renewers"),
     forward=True,
     forward_by=_forward,

@@ -100,7 +100,6 @@ def _described(
 API = Api(
     key=ApiKey.DESCRIBE_DELEGATION_TOKEN,
     handle=handle,
-    zookeeper=False,
     authorize=(
         on_each(AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, when="of others"),
         on_each(AclOperation.DESCRIBE_TOKENS, AclResourceType.USER, when="instead, the owner"),

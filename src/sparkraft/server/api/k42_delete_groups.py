@@ -20,6 +20,7 @@ from sparkraft.protocol.messages.k42_delete_groups import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.item_errors import check_group
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.coordinator.responses import Response, catch_error
@@ -64,16 +65,13 @@ def _delete(
     )
 
 
-def refuse(
-    _: type, request: DeleteGroupsRequest, _version: int, error: KafkaError
-) -> DeleteGroupsResponse:
+def refuse(_: type, request: DeleteGroupsRequest, version: int, error: KafkaError) -> Steps:
     """Every group with the request's error."""
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=one, error_code=error.code)
-            for one in request.groups_names
-        ]
+    groups = (
+        DeletableGroupResult(group_id=one, error_code=error.code) for one in request.groups_names
     )
+    encoded = yield from encoded_in_pieces(DeleteGroupsResponse, version, groups)
+    return DeleteGroupsResponse(results=encoded)
 
 
 API = Api(

@@ -16,26 +16,25 @@ from sparkraft.protocol.messages.k43_elect_leaders import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, Steps
 from sparkraft.server.controller.submission import submit_to_controller
 
 
-def refuse(
-    _: type, request: ElectLeadersRequest, version: int, error: KafkaError
-) -> ElectLeadersResponse:
+def refuse(_: type, request: ElectLeadersRequest, version: int, error: KafkaError) -> Steps:
     """Every partition with the request's error, and the top-level field from v1 on."""
     code, detail = int(error.code), error.detail or None
-    results = [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                PartitionResult(partition_id=index, error_code=code, error_message=detail)
-                for index in topic.partitions
-            ],
+    topics: list[ReplicaElectionResult] = []
+    for topic in request.topic_partitions or ():
+        parts = (
+            PartitionResult(partition_id=index, error_code=code, error_message=detail)
+            for index in topic.partitions
         )
-        for topic in request.topic_partitions or ()
-    ]
-    response = ElectLeadersResponse(replica_election_results=results)
+        found = yield from encoded_in_pieces(ElectLeadersResponse, version, parts)
+        topics.append(ReplicaElectionResult(topic=topic.topic, partition_result=found))
+        yield 1
+    encoded = yield from encoded_in_pieces(ElectLeadersResponse, version, topics)
+    response = ElectLeadersResponse(replica_election_results=encoded)
     if version > 0:
         response.error_code = code
     return response

@@ -18,31 +18,30 @@ from sparkraft.protocol.messages.k45_alter_partition_reassignments import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, Steps
 from sparkraft.server.controller.submission import submit_to_controller
 
 
 def refuse(
     _: type, request: AlterPartitionReassignmentsRequest, version: int, error: KafkaError
-) -> AlterPartitionReassignmentsResponse:
+) -> Steps:
     """The error on the whole request and on each partition."""
-    return AlterPartitionReassignmentsResponse(
-        error_code=error.code,
-        error_message=error.detail,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=partition.partition_index,
-                        error_code=error.code,
-                        error_message=error.detail,
-                    )
-                    for partition in topic.partitions
-                ],
+    code, detail = error.code, error.detail
+    topics: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        parts = (
+            ReassignablePartitionResponse(
+                partition_index=each.partition_index, error_code=code, error_message=detail
             )
-            for topic in request.topics
-        ],
+            for each in topic.partitions
+        )
+        found = yield from encoded_in_pieces(AlterPartitionReassignmentsResponse, version, parts)
+        topics.append(ReassignableTopicResponse(name=topic.name, partitions=found))
+        yield 1
+    encoded = yield from encoded_in_pieces(AlterPartitionReassignmentsResponse, version, topics)
+    return AlterPartitionReassignmentsResponse(
+        error_code=code, error_message=detail, responses=encoded
     )
 
 

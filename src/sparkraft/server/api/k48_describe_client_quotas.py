@@ -10,7 +10,9 @@ Versions: v1 flexible.    Not done: -
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ordering import in_order
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k48_describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -22,7 +24,8 @@ from sparkraft.protocol.messages.k48_describe_client_quotas import (
 from sparkraft.security.acls import AclOperation
 from sparkraft.security.quotas import CLIENT_ID, IP, USER
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import EncodedArray
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -35,18 +38,23 @@ _MATCH_TYPES = {
 }
 _TYPES = frozenset({USER, CLIENT_ID, IP})
 
+UNITS_OF_ENTITY = 2
+"""Units of work of an entity that is compared, described and encoded."""
+
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
-    """Answer the entities that match every component."""
+) -> Steps:
+    """Answer the entities that match every component, in slices."""
     wanted = _checked(request)
-    response = DescribeClientQuotasResponse(entries=[])
-    assert response.entries is not None
+    version = context.api_version
     quotas = broker.image.quotas
-    for entity in sorted(quotas, key=repr):
+    entries = EncodedArray(DescribeClientQuotasResponse, version)
+    ordered = yield from in_order((repr(entity), entity) for entity in quotas)
+    for _, entity in ordered:
+        yield UNITS_OF_ENTITY
         if _matches(dict(entity), wanted, strict=request.strict):
-            response.entries.append(
+            entries.add(
                 EntryData(
                     entity=[EntityData(entity_type=t, entity_name=n) for t, n in entity],
                     values=[
@@ -54,7 +62,7 @@ def handle(
                     ],
                 )
             )
-    return response
+    return encode_parts(DescribeClientQuotasResponse(entries=entries.encoded()), version)
 
 
 def _checked(request: DescribeClientQuotasRequest) -> dict[str, tuple[int, str | None]]:

@@ -18,20 +18,19 @@ from sparkraft.protocol.messages.k49_alter_client_quotas import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, Steps
 from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 
-def refuse(
-    _: type, request: AlterClientQuotasRequest, version: int, error: KafkaError
-) -> AlterClientQuotasResponse:
+def refuse(_: type, request: AlterClientQuotasRequest, version: int, error: KafkaError) -> Steps:
     """The error on each entity."""
-    return AlterClientQuotasResponse(
-        entries=[
-            set_error(AlterClientQuotasResponseEntryData(entity=entry.entity), error)
-            for entry in request.entries
-        ]
+    entries = (
+        set_error(AlterClientQuotasResponseEntryData(entity=entry.entity), error)
+        for entry in request.entries
     )
+    encoded = yield from encoded_in_pieces(AlterClientQuotasResponse, version, entries)
+    return AlterClientQuotasResponse(entries=encoded)
 
 
 API = Api(

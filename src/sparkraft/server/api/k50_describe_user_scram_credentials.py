@@ -21,7 +21,8 @@ from sparkraft.protocol.messages.k50_describe_user_scram_credentials import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -61,15 +62,14 @@ def _result(
 
 def refuse(
     _: type, request: DescribeUserScramCredentialsRequest, version: int, error: KafkaError
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps:
     """The error on the whole request and, as in Kafka, once more without a name for each user."""
-    return DescribeUserScramCredentialsResponse(
-        error_code=error.code,
-        error_message=error.detail,
-        results=[
-            DescribeUserScramCredentialsResult(error_code=error.code) for _ in request.users or ()
-        ],
+    results = (
+        DescribeUserScramCredentialsResult(error_code=error.code) for _ in request.users or ()
     )
+    cls = DescribeUserScramCredentialsResponse
+    encoded = yield from encoded_in_pieces(cls, version, results)
+    return cls(error_code=error.code, error_message=error.detail, results=encoded)
 
 
 API = Api(

@@ -10,7 +10,7 @@ Behaviour:
 Versions: v0.    Not done: -
 """
 
-from typing import Any
+from itertools import chain
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -21,24 +21,28 @@ from sparkraft.protocol.messages.k51_alter_user_scram_credentials import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api
+from sparkraft.server.api.encoded_array import encoded_in_pieces
+from sparkraft.server.api.registry import Api, Steps
 from sparkraft.server.controller.submission import submit_to_controller
 
 
 def refuse(
     _: type, request: AlterUserScramCredentialsRequest, version: int, error: KafkaError
-) -> Any:
+) -> Steps:
     """The error for each user of the request, as in Kafka."""
-    names = [deletion.name for deletion in request.deletions]
-    users = dict.fromkeys([*names, *(upsertion.name for upsertion in request.upsertions)])
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(
-                user=user, error_code=error.code, error_message=error.detail or None
-            )
-            for user in users
-        ]
+    users: dict[str, None] = {}
+    names = chain((one.name for one in request.deletions), (o.name for o in request.upsertions))
+    for name in names:
+        users[name] = None
+        yield 1
+    results = (
+        AlterUserScramCredentialsResult(
+            user=user, error_code=error.code, error_message=error.detail or None
+        )
+        for user in users
     )
+    encoded = yield from encoded_in_pieces(AlterUserScramCredentialsResponse, version, results)
+    return AlterUserScramCredentialsResponse(results=encoded)
 
 
 API = Api(

@@ -19,6 +19,4 @@ API = Api(
     authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,
-    zookeeper=True,
-    zookeeper_forward=True,
 )

@@ -13,7 +13,7 @@ Behaviour:
 Versions: v0.    Not done: -
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +36,37 @@ _HEADER_BYTES = 4
 async def handle(
     node: "ControllerServices", context: RequestContext, request: EnvelopeRequest
 ) -> EnvelopeResponse:
+    return await open_and_serve(node, context, request)
+
+
+async def open_and_serve(
+    node: Any, context: RequestContext, request: EnvelopeRequest, *, zookeeper: bool = False
+) -> EnvelopeResponse:
+    """Serve the request inside, and put its response into an envelope.
+
+    Args:
+        node: the services of the controller.
+        context: of the envelope.
+        request: the envelope.
+        zookeeper: whether the controller is that of a cluster in ZooKeeper mode.
+
+    Raises:
+        KafkaError: see the module docstring.
+    """
     session = _client_session(context.session, request)
+    turn = node.env.turn(node.env.work_max.partitions)
     data = memoryview(request.request_data)
     key, version = _key_and_version(data)
     with _parsing():
         header, at = codec.decode_from(
             headers.RequestHeader, headers.request_header_version(key, version), data, 0
         )
-    api = _forwardable(key, version)
+    api = _forwardable(key, version, zookeeper=zookeeper)
     with _parsing():
         # Bytes after it are ignored, as on a client's connection: Kafka's brokers pass them on.
-        inner, _ = codec.decode_from(API_INFO[key].request_class(), version, data, at)
+        inner = await turn.carry_out(
+            codec.decode_slices(API_INFO[key].request_class(), version, data[at:])
+        )
     as_client = RequestContext(
         key,
         version,
@@ -56,14 +76,15 @@ async def handle(
         connection=context.connection,
         received_ms=context.received_ms,
     )
-    answer = await _handle(node, as_client, api, inner)
+    answer = await turn.carry_out(_steps_of(await _handle(node, as_client, api, inner)))
     if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = codec.encode(
         headers.ResponseHeader(correlation_id=header.correlation_id),
         headers.response_header_version(api.key, version),
     )
-    return EnvelopeResponse(response_data=head + codec.encode(answer, version))
+    encoded = await turn.carry_out(codec.encode_slices(answer, version))
+    return EnvelopeResponse(response_data=head + encoded)
 
 
 def _client_session(of_broker: Session, request: EnvelopeRequest) -> Session:
@@ -94,8 +115,8 @@ def _key_and_version(data: memoryview) -> tuple[ApiKey, int]:
     return ApiKey(key), int.from_bytes(data[2:_HEADER_BYTES], "big", signed=True)
 
 
-def _forwardable(key: ApiKey, version: int) -> Api:
-    api = load_api(key, controller_listener=True)
+def _forwardable(key: ApiKey, version: int, *, zookeeper: bool) -> Api:
+    api = load_api(key, controller_listener=not zookeeper, zookeeper=zookeeper)
     if api is None or not api.forward:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key.name} is not forwarded")
     lowest, highest = api.version_range()
@@ -113,6 +134,11 @@ async def _handle(node: Any, context: RequestContext, api: Api, request: Any) ->
             raise
         response_class = API_INFO[api.key].response_class()
         return api.refuse(response_class, request, context.api_version, error)
+
+
+def _steps_of(answer: Any) -> Generator[int, None, Any]:
+    """A response, or the steps to a refusal."""
+    return (yield from answer) if isinstance(answer, Generator) else answer
 
 
 API = Api(

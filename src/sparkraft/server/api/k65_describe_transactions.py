@@ -20,7 +20,7 @@ from sparkraft.protocol.messages.k65_describe_transactions import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.encoded_array import EncodedArray
+from sparkraft.server.api.encoded_array import EncodedArray, encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
@@ -76,13 +76,11 @@ def _refused(transactional_id: str, error: KafkaError) -> TransactionState:
     return TransactionState(transactional_id=transactional_id, error_code=error.code)
 
 
-def refuse(
-    _: type, request: DescribeTransactionsRequest, _version: int, error: KafkaError
-) -> DescribeTransactionsResponse:
+def refuse(_: type, request: DescribeTransactionsRequest, version: int, error: KafkaError) -> Steps:
     """Every id with the request's error."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_refused(one, error) for one in request.transactional_ids]
-    )
+    states = (_refused(one, error) for one in request.transactional_ids)
+    encoded = yield from encoded_in_pieces(DescribeTransactionsResponse, version, states)
+    return DescribeTransactionsResponse(transaction_states=encoded)
 
 
 API = Api(

@@ -4,7 +4,8 @@ Behaviour:
     * Filtered by states, producer ids, the running time of the transaction and an RE2 pattern of
       the whole id (INVALID_REGULAR_EXPRESSION if it is malformed). Unknown states are returned, and
       match nothing.
-    * While a partition is loading: COORDINATOR_LOAD_IN_PROGRESS.
+    * While a partition is loading: COORDINATOR_LOAD_IN_PROGRESS, before the filters are read
+      (TransactionStateManager.listTransactionStates).
     * Ids that the client may not describe are left out.
     * Many ids are listed in slices; each is as it was when its slice was read.
 Versions: v1 duration filter; v2 id pattern (KIP-1152).    Not done: -
@@ -13,6 +14,7 @@ Versions: v1 duration filter; v2 id pattern (KIP-1152).    Not done: -
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.consumer_regex import compiled_regex
 from sparkraft.coordinator.transaction.listing import ListFilter, known_states
 from sparkraft.protocol.api_keys import ApiKey
@@ -39,6 +41,7 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: ListTransactionsRequest
 ) -> Steps:
     """List the ids of every shard in slices; returns the encoded response."""
+    shards = list(broker.transactions.loaded_shards())
     states, unknown = known_states(request.state_filters)
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
@@ -49,8 +52,13 @@ def handle(
         matches=_matcher(request.transactional_id_pattern),
     )
     listed = EncodedArray(ListTransactionsResponse, context.api_version)
-    for runtime in list(broker.transactions.loaded_shards()):
-        yield from _list_shard(runtime, wanted, context, listed)
+    for runtime in shards:
+        try:
+            yield from _list_shard(runtime, wanted, context, listed)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                raise
+            # This broker has resigned meanwhile: the next coordinator lists the rest.
     response = ListTransactionsResponse(
         unknown_state_filters=unknown, transaction_states=listed.encoded()
     )

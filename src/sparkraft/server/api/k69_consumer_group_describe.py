@@ -26,7 +26,7 @@ from sparkraft.protocol.messages.k69_consumer_group_describe import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.encoded_array import EncodedArray
+from sparkraft.server.api.encoded_array import EncodedArray, encoded_in_pieces
 from sparkraft.server.api.item_errors import check_group
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
@@ -136,12 +136,12 @@ def _encode_topics(member: Member, version: int) -> Steps:
 
 
 def refuse(
-    _: type, request: ConsumerGroupDescribeRequest, _version: int, error: KafkaError
-) -> ConsumerGroupDescribeResponse:
+    _: type, request: ConsumerGroupDescribeRequest, version: int, error: KafkaError
+) -> Steps:
     """Every group with the request's error."""
-    return ConsumerGroupDescribeResponse(
-        groups=[DescribedGroup(group_id=one, error_code=error.code) for one in request.group_ids]
-    )
+    groups = (DescribedGroup(group_id=one, error_code=error.code) for one in request.group_ids)
+    encoded = yield from encoded_in_pieces(ConsumerGroupDescribeResponse, version, groups)
+    return ConsumerGroupDescribeResponse(groups=encoded)
 
 
 API = Api(

@@ -53,13 +53,13 @@ async def _take(
     executor = broker.env.record_executor or broker.env.executor
     loop = asyncio.get_running_loop()
     try:
-        points = await loop.run_in_executor(
-            executor, read_payload, compression, data, telemetry.bytes_max
+        payload = await loop.run_in_executor(
+            executor, read_payload, compression, data, telemetry.bytes_max, broker.env.breathe
         )
     except KafkaError as error:
         instance.failed(error.code)
         raise
-    telemetry.end_push(instance, points)
+    telemetry.end_push(instance, payload)
     return PushTelemetryResponse()
 
 

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.placeholder_ids import wire_id
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k75_describe_topic_partitions import (
     Cursor,
@@ -24,7 +25,7 @@ from sparkraft.protocol.messages.k75_describe_topic_partitions import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.authorized_operations import topic_operations
-from sparkraft.server.api.encoded_array import CHUNK
+from sparkraft.server.api.encoded_array import CHUNK, encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import (
     INTERNAL_TOPICS,
@@ -146,7 +147,7 @@ def _topic(
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
-        topic_id=topic.id,
+        topic_id=wire_id(topic.id),
         is_internal=topic.name in INTERNAL_TOPICS,
         topic_authorized_operations=topic_operations(context, topic.name),
         partitions=[
@@ -177,16 +178,14 @@ def _partition(
     )
 
 
-def refuse(
-    _: type, request: Any, version: int, error: KafkaError
-) -> DescribeTopicPartitionsResponse:
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> Steps:
     """Every listed topic with the request's error."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
-            for topic in request.topics
-        ]
+    topics = (
+        DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
+        for topic in request.topics
     )
+    encoded = yield from encoded_in_pieces(DescribeTopicPartitionsResponse, version, topics)
+    return DescribeTopicPartitionsResponse(topics=encoded)
 
 
 API = Api(

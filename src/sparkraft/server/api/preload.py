@@ -1,7 +1,9 @@
-"""Loads the handlers of a started node before a request needs them.
+"""Loads the handlers and coordinators of a started node before they are needed.
 
 ApiVersions needs every handler, and is the first request of every client: without this, the first
-one loads them all in one piece of work on the event loop.
+one loads them all in one piece of work on the event loop. The first partition of an internal topic
+that a broker leads would load a coordinator in one piece, such as the first LeaderAndIsr of a
+ZooKeeper cluster.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ IMPORTS: Final = {
         "server.api.fetch_work",
     ),
     ApiKey.LIST_OFFSETS: ("server.controller.audit", "server.controller.submission"),
+    ApiKey.LEADER_AND_ISR: ("protocol.messages.k06_update_metadata", "server.zookeeper.old_forms"),
     ApiKey.OFFSET_COMMIT: (
         "coordinator.group.journal",
         "protocol.messages.classic_group_records",
@@ -34,6 +37,20 @@ IMPORTS: Final = {
         "coordinator.transaction.records",
         "coordinator.transaction.decision",
     ),
+    ApiKey.VOTE: (
+        "protocol.messages.k53_begin_quorum_epoch",
+        "protocol.messages.k54_end_quorum_epoch",
+        "protocol.messages.k59_fetch_snapshot",
+        "protocol.messages.k80_add_raft_voter",
+        "protocol.messages.k81_remove_raft_voter",
+        "protocol.messages.k82_update_raft_voter",
+        "protocol.messages.raft_records",
+        "storage.snapshot_files",
+        "storage.raft_log",
+        "raft.log_view",
+        "server.raft.records",
+        "server.raft.wire",
+    ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (
         "coordinator.group.consumer_records",
         "coordinator.group.describe",
@@ -41,6 +58,11 @@ IMPORTS: Final = {
         "coordinator.group.consumer_group",
         "coordinator.group.consumer_targets",
     ),
+    ApiKey.LIST_TRANSACTIONS: (
+        "coordinator.group.consumer_regex",
+        "coordinator.transaction.listing",
+    ),
+    ApiKey.DESCRIBE_IMAGE: ("server.api.metadata_visibility", "server.raft.past_images"),
     ApiKey.DESCRIBE_HISTORY: (
         "controller.causes",
         "controller.history",
@@ -49,6 +71,28 @@ IMPORTS: Final = {
 }
 """Handlers that import much → modules to import before, each after those that it imports itself.
 A test fails if a piece of work imports more than a few."""
+
+COORDINATORS: Final = (
+    "server.coordinator.group_journal",
+    "coordinator.group.classic_group",
+    "coordinator.group.groups",
+    "coordinator.group.consumer_protocol_data",
+    "coordinator.group.rebalance",
+    "coordinator.group.classic",
+    "coordinator.group.topic_hash",
+    "coordinator.group.consumer_migration",
+    "coordinator.group.consumer_reconciliation",
+    "coordinator.group.consumer_update",
+    "coordinator.group.consumer",
+    "coordinator.group.classic_members",
+    "coordinator.group.commits",
+    "coordinator.group.loading",
+    "coordinator.group.transactional_commits",
+    "coordinator.group.shard",
+    "coordinator.transaction.producer_ids",
+    "coordinator.transaction.shard",
+)
+"""Modules of coordinators, each after those that it imports."""
 
 
 class HandlerLoader:
@@ -71,12 +115,16 @@ class HandlerLoader:
             return
 
     def _modules(self) -> Iterator[None]:
+        kinds = (False,) if self._zookeeper else (False, True)
         for key in sorted({*SERVED, *SERVED_ON_CONTROLLER}):
             API_INFO[key].request_class()
             yield
             for name in IMPORTS.get(key, ()):
                 import_module(f"sparkraft.{name}")
                 yield
-            for controller_listener in (False, True):
+            for controller_listener in kinds:
                 load_api(key, controller_listener=controller_listener, zookeeper=self._zookeeper)
                 yield
+        for name in COORDINATORS:
+            import_module(f"sparkraft.{name}")
+            yield

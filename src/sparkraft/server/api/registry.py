@@ -31,6 +31,12 @@ Handler = Callable[[Any, "RequestContext", Any], Any | Awaitable[Any] | None]
 
 Result = TypeVar("Result")
 
+REFUSALS_MAX = 10_000
+"""Entries of a connection's `pipelined_refusals`; from then on all later requests are refused."""
+
+EVERYTHING = "everything"
+"""The entry for all partitions: they are tuples."""
+
 Steps = Generator[Any, Any, Any]
 """A handler's work that can be interrupted (`server.network.slices`).
 
@@ -78,7 +84,7 @@ class RequestContext:
         self.session = session
         self.connection = connection
         self.received_ms = received_ms
-        self.refused: tuple[Hashable, ...] = ()
+        self.refused: list[Hashable] | tuple[()] = ()
         """Its keys in `Connection.pipelined_refusals`, removed when the response leaves."""
         self.loop_time: Any = None
         """Its `LoopTime`, if a quota limits the time of requests; `measure_time` assigns it."""
@@ -158,8 +164,15 @@ class RequestContext:
 
         See `Connection.pipelined_refusals`.
         """
-        self.connection.pipelined_refusals[what] = error
-        self.refused += (what,)
+        refusals = self.connection.pipelined_refusals
+        if len(refusals) >= REFUSALS_MAX:
+            if EVERYTHING in refusals:
+                return
+            what = EVERYTHING
+        refusals[what] = error
+        if not self.refused:
+            self.refused = []
+        self.refused.append(what)
 
     @property
     def connection_id(self) -> str:
@@ -214,8 +227,8 @@ class Api:
             their authorizer. None: not a common case, or denied: `handle` does it. Only for
             requests that come 100,000 times a second (Produce).
         dies_with_connection: a waiting response is cancelled when its client leaves (long polls).
-        refuse: makes the response for a `KafkaError` of the whole request, or raises
-            `NoResponseError`.
+        refuse: makes the response for a `KafkaError` of the whole request, or the steps to it;
+            raises `NoResponseError` if no response is due. See `refuse_now`.
     """
 
     key: ApiKey
@@ -243,6 +256,13 @@ class Api:
             check_request(self.authorize, context, request)
         return self.handle(node, context, request)
 
+    def refuse_now(
+        self, response_class: type, request: Any, version: int, error: KafkaError
+    ) -> Any:
+        """`refuse` in one piece: for requests that are not large."""
+        refusal = self.refuse(response_class, request, version, error)
+        return result_of(refusal) if isinstance(refusal, Generator) else refusal
+
     def is_served(self, *, controller_listener: bool, zookeeper: bool) -> bool:
         """Whether that kind of listener serves the key."""
         if controller_listener:
@@ -262,7 +282,7 @@ class Api:
             return self.versions
         info = API_INFO[self.key]
         newest = info.max_version - 1 if info.latest_version_unstable else info.max_version
-        return info.min_version, newest
+        return info.kafka_4_min_version, newest
 
 
 SERVED: dict[ApiKey, str] = {
@@ -324,7 +344,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_QUORUM: "k55_describe_quorum",
     ApiKey.ALTER_PARTITION: "k56_alter_partition",
     ApiKey.UPDATE_FEATURES: "k57_update_features",
-    ApiKey.ENVELOPE: "k58_envelope",
+    ApiKey.ENVELOPE: "k58_envelope_zookeeper",
     ApiKey.FETCH_SNAPSHOT: "k59_fetch_snapshot",
     ApiKey.DESCRIBE_CLUSTER: "k60_describe_cluster",
     ApiKey.DESCRIBE_PRODUCERS: "k61_describe_producers",
@@ -358,8 +378,15 @@ SERVED: dict[ApiKey, str] = {
 
 SERVED_ON_CONTROLLER: dict[ApiKey, str] = {
     ApiKey.FETCH: "k01_fetch_raft",
+    ApiKey.ENVELOPE: "k58_envelope",
 }
 """Files of the controller listener that differ from the broker listener's."""
+
+SERVED_IN_ZOOKEEPER_MODE: dict[ApiKey, str] = {
+    ApiKey.WRITE_TXN_MARKERS: "k27_write_txn_markers_zookeeper",
+    ApiKey.ALTER_PARTITION: "k56_alter_partition_zookeeper",
+}
+"""Files of the broker listener in ZooKeeper mode that differ from KRaft mode's."""
 
 
 def load_api(key: ApiKey, *, controller_listener: bool, zookeeper: bool = False) -> Api | None:
@@ -373,6 +400,8 @@ def load_api(key: ApiKey, *, controller_listener: bool, zookeeper: bool = False)
     module_name = SERVED.get(key)
     if controller_listener:
         module_name = SERVED_ON_CONTROLLER.get(key, module_name)
+    elif zookeeper:
+        module_name = SERVED_IN_ZOOKEEPER_MODE.get(key, module_name)
     if module_name is None:
         return None
     api: Api = import_module(f"sparkraft.server.api.{module_name}").API
@@ -394,6 +423,18 @@ def served_ranges(
 
 
 _RANGES: dict[tuple[bool, bool], list[tuple[int, int, int]]] = {}
+
+
+def forwarded_keys(*, zookeeper: bool) -> frozenset[int]:
+    """The keys that a broker forwards to the controller."""
+    known = _FORWARDED.get(zookeeper)
+    if known is None:
+        apis = served_apis(controller_listener=False, zookeeper=zookeeper)
+        known = _FORWARDED[zookeeper] = frozenset(int(api.key) for api in apis if api.forward)
+    return known
+
+
+_FORWARDED: dict[bool, frozenset[int]] = {}
 
 
 def _advertised(api: Api) -> tuple[int, int, int]:

@@ -4,7 +4,8 @@
                         ▲                                                      │ retriable error
                         └──────────────────────────────────────────────────────┘
 
-One request is in flight at a time and carries every queued partition.
+One request is in flight at a time and carries every queued partition. It names topics by id and by
+name: before AlterPartition v2 there are no ids.
 """
 
 import asyncio
@@ -12,17 +13,18 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.placeholder_ids import wire_id
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from sparkraft.base.ids import TopicIdPartition, Uuid
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.replication.in_sync import Pending
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
-    from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.controller_channel import RequestSender
     from sparkraft.server.broker.isr_journal import IsrJournal
     from sparkraft.server.broker.partition import HostedPartition
 
-    Batch: TypeAlias = dict[TopicIdPartition, tuple[HostedPartition, Pending]]
+    Batch: TypeAlias = dict[TopicPartition, tuple[HostedPartition, Pending]]
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class AlterPartitionQueue:
 
     def __init__(
         self,
-        channel: "ControllerChannel",
+        channel: "RequestSender",
         journal: "IsrJournal",
         *,
         node_id: int,
@@ -73,7 +75,7 @@ class AlterPartitionQueue:
         The older one was superseded by metadata, else the leader could not have made another; its
         response would no longer matter.
         """
-        key = (hosted.topic_id, hosted.index)
+        key = (hosted.topic, hosted.index)
         known = self._queued.get(key)
         if known is not None and known[0] is hosted and known[1] is pending:
             return
@@ -120,8 +122,9 @@ class AlterPartitionQueue:
 
     def _on_response(self, batch: "Batch", response: Any) -> bool:
         final = True
+        names = {wire_id(hosted.topic_id): topic for (topic, _), (hosted, _) in batch.items()}
         parts = {
-            (topic.topic_id, part.partition_index): part
+            (topic.topic_name or names.get(topic.topic_id, ""), part.partition_index): part
             for topic in response.topics
             for part in topic.partitions
         }
@@ -172,11 +175,13 @@ class AlterPartitionQueue:
     def _request(self, batch: "Batch") -> Any:
         from sparkraft.protocol.messages import k56_alter_partition as k56
 
-        topics: dict[Uuid, Any] = {}
-        for (topic_id, index), (_, pending) in sorted(batch.items(), key=lambda item: item[0]):
-            topic = topics.get(topic_id)
+        topics: dict[str, Any] = {}
+        for (name, index), (hosted, pending) in sorted(batch.items(), key=lambda item: item[0]):
+            topic = topics.get(name)
             if topic is None:
-                topic = topics[topic_id] = k56.AlterPartitionRequestTopicData(topic_id=topic_id)
+                topic = topics[name] = k56.AlterPartitionRequestTopicData(
+                    topic_name=name, topic_id=wire_id(hosted.topic_id)
+                )
             topic.partitions.append(
                 k56.AlterPartitionRequestPartitionData(
                     partition_index=index,

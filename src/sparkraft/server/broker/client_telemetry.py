@@ -13,11 +13,12 @@ Points that do not fit are counted (`dropped`) and left out.
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.metadata.client_subscriptions import (
     ALL_METRICS,
     INTERVAL_MS_DEFAULT,
@@ -38,8 +39,8 @@ INSTANCES_MAX = 16_384
 SERIES_MAX = 500
 """Series of one instance: Kafka's producer has a hundred, and three for each node and topic."""
 
-POINTS_MAX = 5_000
-"""Points of one push that are read."""
+POINTS_MAX: LoopBound = 5_000
+"""Points of one push that are read; those that fit are taken in one piece."""
 
 TEXT_MAX = 200
 """Characters of a name, label or value."""
@@ -65,6 +66,13 @@ ClientOf = Callable[[Uuid], Mapping[str, str]]
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """Name and attributes of a series."""
+
+
+class Payload(NamedTuple):
+    """The points of a push, and how many have names, labels or values that are not kept."""
+
+    points: list[Point]
+    dropped: int = 0
 
 
 class Series:
@@ -184,13 +192,13 @@ class Instance:
         self._last_error = code
 
     def take(self, points: Iterable[Point]) -> int:
-        """Keep the latest values; returns how many points did not fit."""
+        """Keep the latest values; returns how many points had no room."""
         dropped = 0
         for point in points:
             key = (point.name, point.attributes)
             series = self.series.get(key)
             if series is None:
-                if len(self.series) >= SERIES_MAX or not _fits(point):
+                if len(self.series) >= SERIES_MAX:
                     dropped += 1
                     continue
                 series = self.series[key] = Series()
@@ -277,10 +285,10 @@ class ClientTelemetry:
             raise
         return instance
 
-    def end_push(self, instance: Instance, points: list[Point]) -> None:
+    def end_push(self, instance: Instance, payload: Payload) -> None:
         """Keep the values of a push."""
         self.pushes += 1
-        self.dropped += instance.take(points)
+        self.dropped += payload.dropped + instance.take(payload.points)
 
     def forget_with(self, connection: Any, instance_id: Uuid) -> None:
         """Forget the instance when its connection closes."""
@@ -324,8 +332,10 @@ class ClientTelemetry:
                 del self._instances[each.id]
 
 
-def read_payload(compression: int, data: bytes, bytes_max: int) -> list[Point]:
-    """The points of a payload; in a thread.
+def read_payload(
+    compression: int, data: bytes, bytes_max: int, pause: Callable[[], None] = lambda: None
+) -> Payload:
+    """Read the points of a payload; in a thread, which calls `pause` now and then.
 
     Raises:
         KafkaError: TELEMETRY_TOO_LARGE above `bytes_max` decompressed, INVALID_RECORD if malformed.
@@ -336,15 +346,17 @@ def read_payload(compression: int, data: bytes, bytes_max: int) -> list[Point]:
         raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, str(error)) from error
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    points = []
+    points: list[Point] = []
+    count = 0
     try:
-        for point in read_points(bytes(plain)):
-            points.append(point)
-            if len(points) == POINTS_MAX:
+        for count, point in enumerate(read_points(bytes(plain), pause), 1):
+            if _fits(point):
+                points.append(point)
+            if count == POINTS_MAX:
                 break
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    return points
+    return Payload(points, count - len(points))
 
 
 def _fits(point: Point) -> bool:

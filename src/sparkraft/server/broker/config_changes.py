@@ -10,6 +10,7 @@ configs to that broker, which rejects what it could not apply and forwards the r
     max.connections.per.ip.overrides of unknown hosts     INVALID_REQUEST
     thread counts below half or above twice the current   INVALID_REQUEST
     key and trust stores that cannot replace the current  INVALID_REQUEST
+    advertised.listeners that cannot be registered        INVALID_REQUEST
 
 INVALID_REQUEST instead of the more precise INVALID_CONFIG, as in Kafka. Changes sent to a
 controller's listener are not validated here; a broker that cannot apply one logs a warning.

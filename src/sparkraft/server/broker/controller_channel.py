@@ -1,5 +1,8 @@
 """The channel to the active controller: a local call if it is in this process, else a connection.
 
+A `ControllerTarget` knows the controller: the leader of a quorum (`QuorumTarget`), or a broker in
+ZooKeeper mode (`server.zookeeper.controllers`).
+
 A request is retried until its deadline: if no controller is known, it moved, or the connection
 broke, wait briefly and try again. Only responses of the active controller are returned.
 
@@ -13,7 +16,7 @@ out. So does a new controller (`on_leader`), after a grace period for responses 
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
@@ -23,7 +26,7 @@ from sparkraft.server.broker.envelope import EnvelopeError, open_envelope, seal_
 from sparkraft.server.raft.leader_description import describe_leader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sparkraft.client.connection import Connection
     from sparkraft.security.login import Credentials
@@ -40,48 +43,109 @@ LAST_ANSWERS_MS = 2_000
 Kafka's controller.quorum.request.timeout.ms, the quorum's own request timeout."""
 
 
+class ControllerTarget(Protocol):
+    """The controller that requests go to, and how to connect to it.
+
+    Attributes:
+        leader_and_epoch: with `leader_id`; None or negative: no controller is known.
+        leader_node: its id, host and port; None if its endpoint is not known.
+        connect: opens a connection.
+        login: authenticates it; None: it is not authenticated.
+        takes_envelopes: whether a client's request is sent in an Envelope (KIP-590).
+    """
+
+    @property
+    def leader_and_epoch(self) -> Any: ...
+    @property
+    def leader_node(self) -> Any: ...
+    @property
+    def connect(self) -> "Connect": ...
+    @property
+    def login(self) -> "Credentials | None": ...
+    @property
+    def takes_envelopes(self) -> bool: ...
+    def describe(self) -> str:
+        """A sentence about it, for clients."""
+
+
+class QuorumTarget:
+    """The leader of the metadata quorum."""
+
+    takes_envelopes = True
+
+    def __init__(self, raft: Any, connect: "Connect", login: "Credentials | None" = None) -> None:
+        """Follow the leader that `raft` knows; see `ControllerTarget` for the others."""
+        self._raft = raft
+        self.connect = connect
+        self.login = login
+
+    @property
+    def leader_and_epoch(self) -> Any:
+        """See `ControllerTarget`."""
+        return self._raft.leader_and_epoch
+
+    @property
+    def leader_node(self) -> Any:
+        """See `ControllerTarget`."""
+        return self._raft.leader_node
+
+    def describe(self) -> str:
+        """See `ControllerTarget`."""
+        return describe_leader(self._raft)
+
+
+class RequestSender(Protocol):
+    """Sends this broker's own requests: to the controller, or to what decides in its place."""
+
+    async def send(self, request: Any, key: ApiKey, *, timeout_ms: int) -> Any:
+        """Return the response; `KafkaError` if there was none in time."""
+
+
 class ControllerChannel:
     """Sends requests to the active controller."""
 
-    def __init__(  # noqa: PLR0913 (made in one place)
+    def __init__(
         self,
         env: "Env",
-        raft: Any,
+        target: ControllerTarget,
         *,
         node_id: int,
         local: Any,
         controller_listener: str,
-        connect: "Connect | None" = None,
-        login: "Credentials | None" = None,
-        describe: "Callable[[], str] | None" = None,
         load: "Callable[[ApiKey], Api | None] | None" = None,
     ) -> None:
         """Connect on first use.
 
         Args:
             env: the clock.
-            raft: knows the leader and its endpoint.
+            target: knows the controller.
             node_id: of this node.
             local: the controller services of this process; None without that role.
             controller_listener: the listener's name, for contexts of local calls.
-            connect: opens connections to controllers; those of `env` by default.
-            login: authenticates each connection; None: they are not authenticated.
-            describe: returns a sentence about the controller; by default of a quorum's leader.
             load: returns how the local controller serves a key; by default as a quorum's.
         """
         self._env = env
-        self._dial = connect or env.network.connect
-        self._raft = raft
+        self._target = target
         self._node_id = node_id
         self._local = local
-        self._describe = describe or (lambda: describe_leader(raft))
         self._session = NodeSession(controller_listener)
-        self._login = login
         self._load = load or partial(load_api, controller_listener=True)
         self._connection: tuple[int, Connection] | None = None
         self._opening: tuple[int, asyncio.Task[Connection]] | None = None
         self.waiting = 0
         """Requests without a response yet."""
+
+    @property
+    def forwarded_versions(self) -> "Mapping[int, tuple[int, int]] | None":
+        """The ranges that the controller serves, by API key; None if none is connected.
+
+        None as well for a controller that is in this process, or takes no Envelopes.
+        """
+        if self._connection is None or not self._target.takes_envelopes:
+            return None
+        leader, connection = self._connection
+        is_present = leader == self._target.leader_and_epoch.leader_id
+        return connection.versions if is_present and not connection.is_closed else None
 
     async def send(
         self,
@@ -132,7 +196,7 @@ class ControllerChannel:
             if now >= last_try:
                 raise KafkaError(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    f"{key.name} to the controller: {why}. {self._describe()}",
+                    f"{key.name} to the controller: {why}. {self._target.describe()}",
                 )
             try:
                 answer = await self._try(request, key, version, context, deadline - now)
@@ -151,14 +215,16 @@ class ControllerChannel:
     async def _try(
         self, request: Any, key: ApiKey, version: int | None, context: Any, timeout_ms: int
     ) -> Any:
-        leader = self._raft.leader_and_epoch.leader_id
+        leader = self._target.leader_and_epoch.leader_id
         if leader is None or leader < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is elected")
         if leader == self._node_id:
             return await self._call_locally(request, key, version, context)
         connection = await self._connect(leader, timeout_ms)
-        if context is not None:
+        if context is not None and self._target.takes_envelopes:
             return await self._send_envelope(connection, request, key, version, context, timeout_ms)
+        if context is not None:
+            version = None  # the client's may be one that this controller does not serve
         return await connection.send(request, version=version, timeout_ms=timeout_ms)
 
     async def _call_locally(
@@ -176,7 +242,7 @@ class ControllerChannel:
         except KafkaError as error:
             if error.code == ErrorCode.NOT_CONTROLLER:
                 raise  # elected, but not active yet: retry
-            answer = api.refuse(API_INFO[key].response_class(), request, version, error)
+            answer = api.refuse_now(API_INFO[key].response_class(), request, version, error)
         return answer
 
     def _own_context(self, key: ApiKey, version: int) -> RequestContext:
@@ -200,9 +266,10 @@ class ControllerChannel:
         timeout_ms: int,
     ) -> Any:
         assert version is not None
-        envelope = seal_envelope(request, key, version, context)
+        turn = self._env.turn(self._env.work_max.partitions)
+        envelope = await turn.carry_out(seal_envelope(request, key, version, context))
         answer = await connection.send(envelope, timeout_ms=timeout_ms)
-        return open_envelope(answer, key, version)
+        return await turn.carry_out(open_envelope(answer, key, version))
 
     async def _connect(self, leader: int, timeout_ms: int) -> "Connection":
         """The connection to `leader`; concurrent requests share one attempt to open it.
@@ -236,7 +303,7 @@ class ControllerChannel:
             ) from error
 
     def _begin_opening(self, leader: int) -> None:
-        node = self._raft.leader_node
+        node = self._target.leader_node
         if node is None or node.id != leader:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, f"the endpoint of controller {leader} is unknown"
@@ -255,8 +322,8 @@ class ControllerChannel:
             node.host,
             node.port,
             client_id=client_id,
-            connect=self._dial,
-            login=self._login,
+            connect=self._target.connect,
+            login=self._target.login,
         )
         self._connection = (leader, connection)
         return connection
@@ -278,7 +345,7 @@ class ControllerChannel:
             asyncio.get_running_loop().call_later(delay_s, self._leave, *self._connection)
 
     def _leave(self, known: int, connection: "Connection") -> None:
-        if self._raft.leader_and_epoch.leader_id != known:
+        if self._target.leader_and_epoch.leader_id != known:
             connection.abort(f"controller {known} is no longer the leader")
 
     def reconnect(self, why: str) -> None:

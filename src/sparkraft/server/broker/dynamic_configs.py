@@ -2,6 +2,7 @@
 
     this broker's dynamic  >  cluster-wide dynamic  >  server.properties  >  default
 
+    advertised.listeners                        at once; in ZooKeeper mode alone
     cordoned.log.dirs                           for new replicas
     log.cleaner.…                               at the next cleaning
     max.connections, max.connections.per.ip, max.connections.per.ip.overrides,
@@ -73,6 +74,16 @@ class ListenerStores(Protocol):
         """Load stores whose files have changed; ConfigError if it is refused."""
 
 
+class Advertised(Protocol):
+    """The advertised listeners of a broker that may change; each takes this broker's configs."""
+
+    def check(self, dynamic: "Mapping[str, str]") -> None:
+        """Raise ConfigError if they cannot be applied."""
+
+    def apply(self, dynamic: "Mapping[str, str]") -> None:
+        """Advertise them, or log why not."""
+
+
 class DynamicConfigs:
     """Follows this node's broker resource and the cluster-wide one."""
 
@@ -82,6 +93,7 @@ class DynamicConfigs:
         log_manager: "LogManager",
         limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]",
         stores: ListenerStores,
+        advertised: Advertised | None = None,
     ) -> None:
         """Start with server.properties, which is in force already.
 
@@ -91,11 +103,13 @@ class DynamicConfigs:
             limit_connections: called with these configs and max.connections.per.ip.overrides by
                 address.
             stores: follow this broker's configs of key and trust stores.
+            advertised: follows this broker's advertised.listeners; None: it stays.
         """
         self._config = config
         self._log_manager = log_manager
         self._limit_connections = limit_connections
         self._stores = stores
+        self._advertised = advertised
         self._seen: tuple[object, object] = (None, None)
         self._levels: tuple[dict[str, str], dict[str, str]] = ({}, {})
         """The cluster-wide configs and this broker's."""
@@ -118,6 +132,8 @@ class DynamicConfigs:
         self._values = self._levels[0] | self._levels[1]
         self._limit_connections(self, self._per_ip_overrides())
         self._stores.apply(self._levels[1])
+        if self._advertised is not None:
+            self._advertised.apply(self._levels[1])
         expiration_ms = self.number("producer.id.expiration.ms")
         manager = self._log_manager
         manager.set_default_config(
@@ -159,6 +175,8 @@ class DynamicConfigs:
         try:
             if name:
                 self._stores.check(values)
+                if self._advertised is not None:
+                    self._advertised.check(values)
             for key, check in self._checks.items():
                 if after.get(key) != self._values.get(key):
                     check(key, after)

@@ -8,6 +8,7 @@
 Both directions are here, so that each is the other's inverse.
 """
 
+from collections.abc import Generator
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,8 @@ class EnvelopeError(KafkaError):
 
 def seal_envelope(
     request: Any, key: ApiKey, version: int, context: "RequestContext"
-) -> EnvelopeRequest:
-    """Wrap `request`, on behalf of `context`'s client."""
+) -> Generator[int, None, EnvelopeRequest]:
+    """Wrap `request`, on behalf of `context`'s client; yields the elements encoded."""
     header = headers.RequestHeader(
         request_api_key=int(key),
         request_api_version=version,
@@ -39,15 +40,16 @@ def seal_envelope(
         client_id=context.client_id,
     )
     data = codec.encode(header, headers.request_header_version(key, version))
+    encoded = yield from codec.encode_slices(request, version)
     return EnvelopeRequest(
-        request_data=data + codec.encode(request, version),
+        request_data=data + encoded,
         request_principal=principal_bytes(context.principal),
         client_host_address=address_bytes(context.client_host),
     )
 
 
-def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Any:
-    """The response inside.
+def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Generator[int, None, Any]:
+    """The response inside; yields the elements decoded.
 
     Raises:
         KafkaError: NOT_CONTROLLER.
@@ -60,7 +62,10 @@ def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Any:
     data = memoryview(answer.response_data or b"")
     header_version = headers.response_header_version(key, version)
     _, at = codec.decode_from(headers.ResponseHeader, header_version, data, 0)
-    return codec.decode(API_INFO[key].response_class(), version, data[at:])
+    response = yield from codec.decode_slices(
+        API_INFO[key].response_class(), version, data[at:], codec.RESPONSE_ELEMENT_BUDGET
+    )
+    return response
 
 
 def address_bytes(host: str) -> bytes:

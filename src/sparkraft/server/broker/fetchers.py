@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.java_hash import java_string_hash
 from sparkraft.base.loop_work import LoopBound
-from sparkraft.replication.fetcher import Fetcher, FetcherEvent, OutOfRange
+from sparkraft.replication.fetcher import Fetcher
+from sparkraft.replication.fetcher_values import FetcherEvent, OutOfRange, Uncertain
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ IDLE_MS_MAX = 60_000
 
 BYTES_BETWEEN_YIELDS: LoopBound = 4 << 20
 """Appended before yielding to the event loop: some milliseconds of copying and checksums."""
+
+PARTITIONS_BETWEEN_YIELDS: LoopBound = 500
+"""The same if they bring few bytes: a full response has all partitions of the fetcher."""
 
 _LATEST = -1
 _EARLIEST = -2
@@ -172,6 +176,7 @@ class LeaderFetcher:
             backoff_ms=config.number("replica.fetch.backoff.ms"),
             partition_bytes_max=config.number("replica.fetch.max.bytes"),
             quota=owner.throttle,
+            truncates_on_fetch=owner.client.truncates_on_fetch,
         )
         self._owner = owner
         self._clock = owner.clock
@@ -242,10 +247,16 @@ class LeaderFetcher:
         if out_of_range:
             await self._fetch_bounds(out_of_range)
             return
+        uncertain = self.core.uncertain(self._clock.mono_ms())
+        if uncertain:
+            await self._fetch_ends_of_epochs(uncertain)
+            return
         if self._abort_timer is not None:
             self._abort_timer.cancel()  # this request names every partition
             self._abort_timer = None
-        request = self.core.build(self._clock.mono_ms())
+        request = await self._client.turn().carry_out(
+            self.core.build_in_steps(self._clock.mono_ms())
+        )
         if request is None:
             await self._rest()
             return
@@ -284,11 +295,13 @@ class LeaderFetcher:
 
     async def _fetch(self, request: "FetchRequest") -> Any:
         connection = await self._connected()
-        request.max_wait_ms = min(self._wait_ms, self._until_due_ms())
+        # A partition that was added while the request was built must not wait for a long poll.
+        longest_ms = 0 if self.core.has_changes else self._wait_ms
+        request.max_wait_ms = min(longest_ms, self._until_due_ms())
         request.min_bytes = self._min_bytes
         request.max_bytes = self._max_bytes
         self._polling = True
-        return await self._client.fetch(connection, request)
+        return await self._client.fetch(connection, request, by_id=self.core.session.has_ids)
 
     async def _connected(self) -> "Connection":
         if self._connection is None or self._connection.is_closed:
@@ -299,15 +312,16 @@ class LeaderFetcher:
     async def _append(self, response: Any) -> None:
         """Append a response's records, yielding in between; then wait for the fsyncs they need."""
         now = self._clock.mono_ms()
-        appended = 0
+        appended = count = 0
         for key, data in self.core.on_response(response, now):
             size = self.core.process_partition(key, data, now)
             appended += size
+            count += 1
             name = self.core.name_of(key)
             if size and name is not None:
                 self._owner.throttle.record(*name, size)
-            if appended >= BYTES_BETWEEN_YIELDS:
-                appended = 0
+            if appended >= BYTES_BETWEEN_YIELDS or count >= PARTITIONS_BETWEEN_YIELDS:
+                appended = count = 0
                 await asyncio.sleep(0)
         if self.syncs:
             syncs, self.syncs = self.syncs, []
@@ -337,7 +351,10 @@ class LeaderFetcher:
             return
         now = self._clock.mono_ms()
         unknown = (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        turn = self._client.turn()
         for each in out_of_range:
+            if turn.is_over(1):  # which logs have to be truncated is not known before
+                await turn.next()
             place = (each.topic, each.partition)
             (error_code, end), (start_error, start) = (
                 ends.get(place, unknown),
@@ -373,6 +390,44 @@ class LeaderFetcher:
             for topic in response.topics
             for part in topic.partitions
         }
+
+    # ---- the end of an epoch in the leader's logs
+
+    async def _fetch_ends_of_epochs(self, uncertain: list[Uncertain]) -> None:
+        """Look up the ends of our newest epochs in the leader's logs."""
+        from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
+            OffsetForLeaderPartition,
+            OffsetForLeaderTopic,
+        )
+
+        topics: dict[str, OffsetForLeaderTopic] = {}
+        for each in uncertain:
+            topics.setdefault(each.topic, OffsetForLeaderTopic(topic=each.topic)).partitions.append(
+                OffsetForLeaderPartition(
+                    partition=each.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    leader_epoch=each.epoch,
+                )
+            )
+        try:
+            connection = await self._connected()
+            response = await self._client.ends_of_epochs(connection, list(topics.values()))
+        except KafkaError as error:
+            self._fail(error)
+            return
+        now = self._clock.mono_ms()
+        found = {
+            (topic.topic, part.partition): (part.error_code, part.leader_epoch, part.end_offset)
+            for topic in response.topics
+            for part in topic.partitions
+        }
+        unknown = (ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1)
+        turn = self._client.turn()
+        for each in uncertain:
+            if turn.is_over(1):  # which logs have to be truncated is not known before
+                await turn.next()
+            code, epoch, end = found.get((each.topic, each.partition), unknown)
+            self.core.on_end_of_epoch(each, error_code=code, epoch=epoch, end_offset=end, now=now)
 
 
 _LEVELS = {"set aside": logging.WARNING, "failed": logging.ERROR}

@@ -1,40 +1,36 @@
-"""The requests this broker sends to the leaders it follows: Fetch and ListOffsets.
+"""The requests this broker sends to the leaders it follows.
 
-Each contains the replica id and, from Fetch v15 on, the broker epoch, so that a leader can reject
-an earlier incarnation of the broker (KIP-903).
+Fetch, ListOffsets and, if the responses to Fetch do not show that logs diverge,
+OffsetForLeaderEpoch (`RemoteLeaderEndPoint`). Each contains the replica id and, from Fetch v15 on,
+the broker epoch, so that a leader can reject an earlier incarnation of the broker (KIP-903).
 """
 
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_arrays
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, ReplicaState
+from sparkraft.server.broker.inter_broker_versions import TOPIC_IDS_VERSION
 from sparkraft.server.sasl_config import inter_broker_login
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.client.connection import Connection
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
+    from sparkraft.server.broker.inter_broker_versions import InterBrokerVersions
     from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.loop_turns import Turn
     from sparkraft.tls.dialing import Connect
+
+TOPICS_ENCODED_WHOLE: LoopBound = 500
+"""A Fetch with more topics is encoded in slices: a fetcher may have thousands of partitions."""
 
 REPLICA_STATE_VERSION = 15
 """First Fetch version in which a follower sends its broker epoch (KIP-903)."""
-
-_FETCH_VERSIONS = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
-"""(lowest metadata.version, Fetch version): Kafka's `MetadataVersion.fetchRequestVersion`."""
-
-_LIST_OFFSETS_VERSIONS = ((29, 11), (25, 10), (21, 9), (9, 8), (0, 7))
-
-
-def fetch_version(metadata_version: int) -> int:
-    """The Fetch version that every broker of a cluster at this metadata.version supports."""
-    return next(v for level, v in _FETCH_VERSIONS if metadata_version >= level)
-
-
-def list_offsets_version(metadata_version: int) -> int:
-    """The same for ListOffsets."""
-    return next(v for level, v in _LIST_OFFSETS_VERSIONS if metadata_version >= level)
 
 
 class FollowerClient:
@@ -46,7 +42,20 @@ class FollowerClient:
         connect: "Connect",
         metadata: "MetadataCache",
         broker_epoch: "BrokerEpoch",
+        versions: "Callable[[], InterBrokerVersions]",
+        turn: "Callable[[], Turn]",
     ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            config: static configs of this node.
+            connect: opens connections to the inter-broker listeners of other nodes.
+            metadata: has the endpoints of brokers.
+            broker_epoch: of this broker.
+            versions: the highest versions that all brokers of the cluster support now.
+            turn: begins long work on the event loop.
+        """
+        self.turn = turn
         self._connect = connect
         self._node_id = config.node_id
         self._listener = config.inter_broker_listener_name
@@ -54,6 +63,12 @@ class FollowerClient:
         self._timeout_ms = config.number("replica.socket.timeout.ms")
         self._metadata = metadata
         self._broker_epoch = broker_epoch
+        self._versions = versions
+
+    @property
+    def truncates_on_fetch(self) -> bool:
+        """Whether the response to a Fetch shows that logs diverge (KIP-595)."""
+        return self._versions().truncates_on_fetch
 
     @property
     def is_registered(self) -> bool:
@@ -83,9 +98,19 @@ class FollowerClient:
             login=self._login,
         )
 
-    async def fetch(self, connection: "Connection", request: FetchRequest) -> Any:
-        """Send a Fetch as this follower; the request's replica fields are filled in here."""
-        highest = fetch_version(self._metadata.image.metadata_version)
+    async def fetch(
+        self, connection: "Connection", request: FetchRequest, *, by_id: bool = True
+    ) -> Any:
+        """Send a Fetch as this follower; the request's replica fields are filled in here.
+
+        Args:
+            connection: to the leader.
+            request: names topics by id and by name.
+            by_id: whether all topics of the fetch session have an id; else only names are sent.
+        """
+        highest = self._versions().fetch
+        if not by_id:
+            highest = min(highest, TOPIC_IDS_VERSION - 1)
         version = connection.version_for(ApiKey.FETCH, at_most=highest)
         if version >= REPLICA_STATE_VERSION:
             request.replica_state = ReplicaState(
@@ -93,6 +118,8 @@ class FollowerClient:
             )
         else:
             request.replica_id = self._node_id
+        if len(request.topics) > TOPICS_ENCODED_WHOLE:
+            request = await self.turn().carry_out(encode_arrays(request, version))
         return await connection.send(request, version=version, timeout_ms=self._timeout_ms)
 
     async def list_offsets(self, connection: "Connection", topics: list[Any]) -> Any:
@@ -107,6 +134,22 @@ class FollowerClient:
         request = ListOffsetsRequest(
             replica_id=self._node_id, topics=topics, timeout_ms=self._timeout_ms
         )
-        highest = list_offsets_version(self._metadata.image.metadata_version)
+        highest = self._versions().list_offsets
         version = connection.version_for(ApiKey.LIST_OFFSETS, at_most=highest)
+        return await connection.send(request, version=version, timeout_ms=self._timeout_ms)
+
+    async def ends_of_epochs(self, connection: "Connection", topics: list[Any]) -> Any:
+        """Send an OffsetForLeaderEpoch as this follower.
+
+        Args:
+            connection: to the leader.
+            topics: of `OffsetForLeaderTopic`.
+        """
+        from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
+            OffsetForLeaderEpochRequest,
+        )
+
+        request = OffsetForLeaderEpochRequest(replica_id=self._node_id, topics=topics)
+        highest = self._versions().offset_for_leader_epoch
+        version = connection.version_for(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_most=highest)
         return await connection.send(request, version=version, timeout_ms=self._timeout_ms)

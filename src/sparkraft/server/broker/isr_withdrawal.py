@@ -16,6 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.base.placeholder_ids import is_placeholder
 from sparkraft.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class IsrWithdrawal:
         try:
             connection = await self._client.connect(leader_id, "leaves")
             try:
-                await self._client.fetch(connection, request)
+                by_id = not is_placeholder(topic.topic_id)
+                await self._client.fetch(connection, request, by_id=by_id)
             finally:
                 await connection.close()
         except KafkaError:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.metadata.features import CORDONED_LEVEL, SUPPORTED_FEATURES
+from sparkraft.metadata.features import CORDONED_LEVEL, METADATA_VERSION, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.broker.broker_epoch import UNREGISTERED
 from sparkraft.server.identity import StartRefused
 from sparkraft.storage.disk import StorageFault
 
@@ -54,8 +55,8 @@ DUPLICATE_RETRY_MS = 100
 """Between registrations that another process with our id, or our last incarnation, prevents."""
 
 RECLAIMS_MAX = 3
-"""How often a process registers again after another one with its id: two running nodes with one id
-must not take turns without end."""
+"""How often a process registers again before the controller accepts a heartbeat. Beside another
+running process the count continues: two nodes with one id must not take turns without end."""
 
 SHUTDOWN_MS_MAX = 30_000
 """How long a controlled shutdown may take."""
@@ -91,14 +92,16 @@ class Lifecycle(Protocol):
     """How a broker joins and leaves its cluster: by the quorum, or by ZooKeeper.
 
     Attributes:
-        state: of the broker.
         settled: every log here has its topic's configs, and unassigned logs are set aside.
         running: the broker may lead.
     """
 
-    state: BrokerState
     settled: asyncio.Event
     running: asyncio.Event
+
+    @property
+    def state(self) -> BrokerState:
+        """Of the broker."""
 
     @property
     def broker_epoch(self) -> int:
@@ -130,6 +133,7 @@ class BrokerLifecycle:
         publisher: "MetadataPublisher",
         replicas: Replicas,
         log_manager: "LogManager",
+        migrating_level: int | None = None,
     ) -> None:
         """Prepare; `run` does the work.
 
@@ -144,6 +148,9 @@ class BrokerLifecycle:
             publisher: has the current image, and knows how far the metadata log is applied.
             replicas: hosted here.
             log_manager: has the log directories and the epoch of the last clean stop.
+            migrating_level: of a broker in ZooKeeper mode that is being migrated (KIP-866), the
+                metadata.version of its inter.broker.protocol.version: it supports no other one.
+                None in KRaft mode.
         """
         self._config = config
         self._clock = env.clock
@@ -157,11 +164,15 @@ class BrokerLifecycle:
         self._log_manager = log_manager
         self._fault_point = env.fault_point
         self._directories = _online(log_manager)
-        self._previous_epoch = log_manager.previous_broker_epoch
+        self._migrating_level = migrating_level
+        is_migrating = migrating_level is not None
+        self._previous_epoch = UNREGISTERED if is_migrating else log_manager.previous_broker_epoch
         self._incarnation = random_uuid(env.entropy)
         self._wake = asyncio.Event()
         self._stopping = False
         self._reclaims = 0
+        self._has_rival = False
+        """Whether the controller refused a registration for another process's session."""
         self.offline_directories: list[Uuid] = []
         self._unreported_since_ms: int | None = None
         """Since when a failed directory has been unknown to the controller."""
@@ -269,12 +280,19 @@ class BrokerLifecycle:
             ],
             features=[
                 Feature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
+                for name, (low, high) in sorted(self._features().items())
             ],
             rack=self._config.text("broker.rack") or None,
             log_dirs=sorted(set(self._directories) - set(self.offline_directories)),
             previous_broker_epoch=self._previous_epoch,
+            is_migrating_zk_broker=self._migrating_level is not None,
         )
+
+    def _features(self) -> dict[str, tuple[int, int]]:
+        """Supported levels; the controller compares the brokers' metadata.version this way."""
+        level = self._migrating_level
+        own = {} if level is None else {METADATA_VERSION: (level, level)}
+        return {**SUPPORTED_FEATURES, **own}
 
     async def _unfence(self) -> None:
         while not self._stopping:
@@ -342,6 +360,8 @@ class BrokerLifecycle:
             if response.error_code == ErrorCode.STALE_BROKER_EPOCH and not want_shut_down:
                 await self._reclaim()
             return None
+        if not self._has_rival:  # we have a session: the controller refuses other processes
+            self._reclaims = 0
         if reported == len(self.offline_directories):
             self._unreported_since_ms = None
         return response
@@ -351,6 +371,7 @@ class BrokerLifecycle:
 
         A process that has ended sends no heartbeats, so it has no session, and the controller
         accepts our registration with a new broker epoch. While the other process runs, it refuses.
+        An accepted heartbeat resets the count until the controller has refused a registration.
         A broker that was unregistered stays so. Kafka's broker stays fenced until it is restarted.
         """
         known = self._publisher.image.brokers.get(self._config.node_id)
@@ -378,7 +399,9 @@ class BrokerLifecycle:
             log.warning("Registration failed: %s", error)
             return True
         if response.error_code:
-            log.warning("Registration was refused: %s", ErrorCode(response.error_code).name)
+            code = ErrorCode(response.error_code)
+            self._has_rival |= code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            log.warning("Registration was refused: %s", code.name)
             return False
         self._reclaims += 1
         self._epoch.on_registered(response.broker_epoch)

@@ -8,6 +8,9 @@ One replica at a time is copied, in the order of topic and partition, as in Kafk
 sooner, and the disks read sequentially. Others may meanwhile wait for the controller. Copying
 continues while the replica is written, truncated or elected, and after a restart.
 
+In ZooKeeper mode the controller knows no directories, and a copy that has caught up is swapped in
+at once, as in Kafka 3.9 (`ReplicaAlterLogDirsThread`).
+
 A move is abandoned when its copy's directory fails, the replica is assigned another directory, or
 is removed. If the controller may know the new directory already, the old one is reported again.
 
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.placeholder_ids import is_same_topic
 from sparkraft.metadata.features import DIRECTORIES_LEVEL
 from sparkraft.metadata.image import ResourceType
 from sparkraft.replication.directory_move import DirectoryMove, Next
@@ -62,8 +66,10 @@ class Move:
 
     __slots__ = ("core", "hosted", "retry_at_ms", "target")
 
-    def __init__(self, hosted: "HostedPartition", core: DirectoryMove, target: "Uuid") -> None:
-        """Move `hosted` to the directory with the id `target`."""
+    def __init__(
+        self, hosted: "HostedPartition", core: DirectoryMove, target: "Uuid | None"
+    ) -> None:
+        """Move `hosted` to the directory with the id `target`; None in ZooKeeper mode."""
         self.hosted = hosted
         self.core = core
         self.target = target
@@ -76,7 +82,7 @@ class Move:
 class LogDirMoves:
     """Every move of this broker; `run` is one task."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (every collaborator, by name)
         self,
         config: "NodeConfig",
         env: "Env",
@@ -85,7 +91,20 @@ class LogDirMoves:
         log_manager: "LogManager",
         replica_manager: "ReplicaManager",
         assignments: "DirectoryAssignments",
+        reports_directories: bool = True,
     ) -> None:
+        """Move nothing yet.
+
+        Args:
+            config: static configs of the node.
+            env: clock, entropy.
+            metadata: has the newest image.
+            log_manager: of the node.
+            replica_manager: hosts the replicas.
+            assignments: reports directories to the controller.
+            reports_directories: whether the controller knows the directories of replicas.
+        """
+        self._reports_directories = reports_directories
         self._node_id = config.node_id
         self._clock = env.clock
         self._entropy = env.entropy
@@ -111,13 +130,19 @@ class LogDirMoves:
             KafkaError: LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR if the directory, another one or
                 the replica is offline; INVALID_REPLICA_ASSIGNMENT if the directory is cordoned;
                 INVALID_TOPIC_EXCEPTION if the topic's name is too long for a suffix;
-                REPLICA_NOT_AVAILABLE if the replica is not here (yet).
+                REPLICA_NOT_AVAILABLE if the replica is not here (yet);
+                UNKNOWN_TOPIC_OR_PARTITION if no broker has one.
         """
         self._check_path(topic, index, path)
         if self._replicas.hosted(topic, index) is None:
             if self._log_manager.is_offline(topic, index):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline")
             self._log_manager.prefer_directory(topic, index, path)
+            image = self._metadata.image
+            topic_id = image.topics_by_name.get(topic)
+            if topic_id is None or image.partition(topic_id, index) is None:
+                unknown = f"there is no {topic}-{index}"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown)
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} is not here")
         refusals: list[KafkaError] = []
         steps = self._alter(topic, index, path, refusals)
@@ -165,9 +190,9 @@ class LogDirMoves:
 
     def _begin(self, hosted: "HostedPartition", copy: "PartitionLog") -> Move:
         target = self._log_manager.directory(copy.log_dir).directory_id
-        assert target is not None, "online directories have ids"
         level = self._metadata.image.metadata_version
-        core = DirectoryMove(hosted.log, copy, tell_cluster=level >= DIRECTORIES_LEVEL)
+        reports = self._reports_directories and level >= DIRECTORIES_LEVEL
+        core = DirectoryMove(hosted.log, copy, tell_cluster=reports)
         self._moves[hosted.topic, hosted.index] = move = Move(hosted, core, target)
         log.info("Moving %s from %s to %s", hosted, hosted.log.log_dir, copy.log_dir)
         self._wake.set()
@@ -178,7 +203,8 @@ class LogDirMoves:
     def on_placement(self, hosted: "HostedPartition", known: bytes) -> None:
         """A `PlacementListener`: the image has `hosted` in the directory `known`."""
         self._follow_placement(hosted, known)
-        self._assignments.note(hosted, known, self._actual_directory(hosted))
+        if self._reports_directories:
+            self._assignments.note(hosted, known, self._actual_directory(hosted))
 
     def _follow_placement(self, hosted: "HostedPartition", known: bytes) -> None:
         key = (hosted.topic, hosted.index)
@@ -190,7 +216,7 @@ class LogDirMoves:
             copy = self._log_manager.futures.get(*key)
             if copy is None or copy.fault is not None:
                 return
-            if copy.topic_id != hosted.topic_id:
+            if not is_same_topic(copy.topic_id or hosted.topic_id, hosted.topic_id):
                 self._drop_copy(key)  # of an older topic of that name
                 return
             move = self._begin(hosted, copy)
@@ -241,6 +267,8 @@ class LogDirMoves:
 
     def _report_directory(self, move: Move) -> None:
         """Report the replica's directory to the controller, if it does not know it."""
+        if not self._reports_directories:
+            return
         hosted = move.hosted
         partition = self._metadata.image.partition(hosted.topic_id, hosted.index)
         if partition is not None and self._node_id in partition.replicas:
@@ -359,8 +387,12 @@ class LogDirMoves:
 
     def _rename(self, key: tuple[str, int], move: Move) -> "Steps[None]":
         """Give the copy its final name; it is still a copy, and this task alone uses it."""
-        if self._moves.get(key) is move and self._is_possible(key, move):
-            yield from self._log_manager.futures.rename(self._directory_of(move))
+        if self._moves.get(key) is not move or not self._is_possible(key, move):
+            return
+        copy, topic_id = self._directory_of(move), move.hosted.log.topic_id
+        if copy.topic_id is None and topic_id is not None:
+            yield from self._log_manager.futures.identify(copy, topic_id)
+        yield from self._log_manager.futures.rename(copy)
 
     def _take_over(self, key: tuple[str, int], move: Move) -> "PartitionLog":
         """The log to continue with: the copy, or the replica's own if the copy is not ready."""

@@ -125,6 +125,10 @@ class HostedPartition:
         """Whether this replica follows another broker."""
         return self.leader_id >= 0 and not self.is_leader
 
+    def identify(self, topic_id: "Uuid") -> None:
+        """Take another id of the topic; its host knows the partition by it."""
+        self.topic_id = topic_id
+
     # ---- following the image
 
     def apply(self, partition: "PartitionState", *, local_id: int) -> bool:

@@ -1,4 +1,7 @@
-"""Producer ids, from blocks of 1,000 that the controller allocates (KIP-730)."""
+"""Producer ids, from blocks of 1,000 that the controller allocates (KIP-730).
+
+In ZooKeeper mode with inter.broker.protocol.version below 3.0 each broker allocates them itself.
+"""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -9,7 +12,7 @@ from sparkraft.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from sparkraft.base.env import FaultPoint
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
-    from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.controller_channel import RequestSender
     from sparkraft.server.config import NodeConfig
 
 
@@ -19,7 +22,7 @@ class ProducerIds:
     def __init__(
         self,
         config: "NodeConfig",
-        channel: "ControllerChannel",
+        channel: "RequestSender",
         broker_epoch: "BrokerEpoch",
         *,
         fault_point: "FaultPoint",

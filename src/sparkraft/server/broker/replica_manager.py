@@ -31,15 +31,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ordering import in_order
+from sparkraft.base.placeholder_ids import is_same_topic, known_id
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.records.validate import Origin, is_heavy
 from sparkraft.server.broker.append_queue import AppendQueues, QueuedAppend
+from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.server.broker.folder_queue import SLICES_PER_BATCH, FolderQueue
 from sparkraft.server.broker.partition import HostedPartition
-from sparkraft.server.broker.stray_logs import set_strays_aside
+from sparkraft.server.broker.stray_logs import assigned_in_image, set_strays_aside
 from sparkraft.server.broker.timing_wheel import TimingWheel
 from sparkraft.server.broker.topic_configs import TopicConfigs
 from sparkraft.server.broker.topic_traffic import BrokerTraffic
+from sparkraft.server.thread_share import run_with_share
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.log_dir import DiskJob
 
@@ -135,6 +138,11 @@ class ReplicaManager:
             batch_max=SLICES_PER_BATCH * env.work_max.folders,
             spawn=supervisor.spawn,
             on_idle=self._maybe_settled,
+        )
+        self._disk_steps = DiskSteps(
+            log_manager.dirs,
+            off_loop=self.off_loop,
+            new_turn=lambda: env.turn(env.work_max.partitions),
         )
         self._work: deque[Iterator[object]] = deque()
         self._working = False
@@ -378,7 +386,7 @@ class ReplicaManager:
             key = (topic.name, index)
             ready = None
             if not self._folders.is_busy(key):
-                ready = self.log_manager.ready(*key, topic.id)
+                ready = self.log_manager.ready(*key, known_id(topic.id))
             if ready is None or _has_leftovers(ready, self.log_manager.log_config(values)):
                 self._submit_creation(topic, index)
                 return
@@ -467,7 +475,7 @@ class ReplicaManager:
         self, topic: "Topic", index: int, partition: "PartitionState"
     ) -> "Steps[PartitionLog]":
         known = self.log_manager.get(topic.name, index)
-        if known is not None and known.topic_id not in {None, topic.id}:
+        if known is not None and not is_same_topic(known.topic_id or topic.id, topic.id):
             log.warning("Setting %s aside: it belongs to a deleted topic of the same name", known)
             yield from self.log_manager.mark_stray(topic.name, index)
         if (topic.name, index) in self.log_manager.damaged and self._is_spare(partition):
@@ -482,7 +490,7 @@ class ReplicaManager:
         made = yield from self.log_manager.creation(
             topic.name,
             index,
-            topic.id,
+            known_id(topic.id),
             config,
             directory_id=partition.directory(self._node_id),
         )
@@ -526,7 +534,7 @@ class ReplicaManager:
 
     async def set_strays_aside(self) -> None:
         """Rename logs of earlier runs that are not assigned to this broker; once caught up."""
-        await set_strays_aside(self)
+        await set_strays_aside(self, assigned_in_image(self))
 
     def _drop(self, hosted: HostedPartition) -> None:
         """Stop hosting a partition and delete its log."""
@@ -587,6 +595,32 @@ class ReplicaManager:
         if was_leader:
             self._notify_leadership(hosted, None)
 
+    def identify(self, topic: str, index: int, topic_id: "Uuid") -> bool:
+        """Host a partition under another id of its topic; its role stays (KIP-516).
+
+        In ZooKeeper mode a topic may get an id that it did not have. Returns whether the log did.
+        """
+        hosted = self._hosted.get((topic, index))
+        if hosted is None:
+            return False
+        if hosted.is_follower:
+            self._notify_fetchers(hosted, None)
+        del self._by_id[hosted.topic_id, index]
+        hosted.identify(topic_id)
+        self._by_id[topic_id, index] = hosted
+        if hosted.is_follower:
+            self._notify_fetchers(hosted, hosted.leader_id)
+        own_id = known_id(topic_id)
+        if own_id is None or hosted.log.topic_id is not None:
+            return False
+        hosted.log.set_topic_id(own_id)
+        self.in_folders(topic, index, self._write_metadata(hosted.log))
+        return True
+
+    def _write_metadata(self, known: "PartitionLog") -> "Steps[None]":
+        operation = f"write partition.metadata of {known.name}"
+        yield DiskJob(self.log_manager.dirs.of(known), operation, known.write_metadata)
+
     def _notify_fetchers(self, hosted: HostedPartition, leader_id: int | None) -> None:
         for listener in self.fetcher_listeners:
             listener(hosted, leader_id, hosted.leader_epoch)
@@ -597,12 +631,18 @@ class ReplicaManager:
 
     # ---- disks
 
+    async def keep_log_starts(self) -> None:
+        """Write the log start offsets that moved; a directory whose disk fails goes offline."""
+        await self._disk_steps.carry_out(self.log_manager.moved_starts_steps())
+
     def off_loop(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         """Run blocking disk work in the executor."""
         return asyncio.get_running_loop().run_in_executor(self.env.executor, work, *arguments)
 
     def _in_folder_thread(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
         executor = self.env.folder_executor or self.env.executor
+        if self.env.shares_time:
+            return run_with_share(executor, work, *arguments)
         return asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
     def on_disk_error(self, error: Exception, partition: HostedPartition) -> KafkaError:

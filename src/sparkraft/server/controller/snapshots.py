@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
-from sparkraft.metadata.snapshot import records_of
+from sparkraft.metadata.snapshot import records_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ class MetadataSnapshots:
                 self._bytes = 0
                 self._since = None
                 made = self._raft.create_snapshot(
-                    Offset(image.offset + 1), image.epoch, records_of(image)
+                    Offset(image.offset + 1), image.epoch, records_in_pieces(image)
                 )
                 if inspect.isawaitable(made):
                     await made

@@ -6,14 +6,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LoopBound
+from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
     from sparkraft.server.coordinator.external_coordinators import ExternalCoordinators
     from sparkraft.server.coordinator.host import ImageSource
 
-ITEMS_MAX = 5_000
-"""In one request: about 1 MB of ids and partitions."""
+SIZE_MAX: LoopBound = 1_000
+"""Partitions in one request, which is made, encoded and decoded in one piece each."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,11 +29,23 @@ class BrokerConnections:
         self._external = external
         self._open: dict[int, Connection] = {}
 
-    async def send(self, broker_id: int, request: Any, *, timeout_ms: int) -> Any:
-        """The response of a broker; KafkaError if there is none in time."""
+    async def send(
+        self, broker_id: int, request: Any, *, timeout_ms: int, at_most: int | None = None
+    ) -> Any:
+        """The response of a broker; KafkaError if it does not come in time.
+
+        Args:
+            broker_id: of the broker.
+            request: a request message.
+            timeout_ms: for the response.
+            at_most: the newest version to send; None: the newest both sides support.
+        """
         connection = await self._connected(broker_id)
         try:
-            return await connection.send(request, timeout_ms=timeout_ms)
+            version = None
+            if at_most is not None:
+                version = connection.version_for(ApiKey(request.SCHEMA.key), at_most=at_most)
+            return await connection.send(request, version=version, timeout_ms=timeout_ms)
         except KafkaError:
             if self._open.get(broker_id) is connection:
                 del self._open[broker_id]
@@ -69,6 +83,8 @@ class BrokerBatches(Generic[T, R]):
         send: Callable[[int, list[T]], Awaitable[list[R]]],
         spawn: Callable[[Coroutine[Any, Any, None], str], Any],
         name: str,
+        *,
+        size_of: Callable[[T], int],
     ) -> None:
         """Send nothing yet.
 
@@ -76,7 +92,9 @@ class BrokerBatches(Generic[T, R]):
             send: (broker id, items) → the result of each item.
             spawn: runs a task of the node.
             name: of the tasks.
+            size_of: partitions of an item; one has at most `SIZE_MAX`.
         """
+        self._size_of = size_of
         self._send = send
         self._spawn = spawn
         self._name = name
@@ -95,12 +113,21 @@ class BrokerBatches(Generic[T, R]):
     async def _drain(self, broker_id: int) -> None:
         try:
             while waiting := self._waiting.pop(broker_id, None):
-                batch, rest = waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
-                if rest:
+                count = self._count(waiting)
+                if rest := waiting[count:]:
                     self._waiting[broker_id] = rest
-                await self._send_batch(broker_id, batch)
+                await self._send_batch(broker_id, waiting[:count])
         finally:
             self._sending.discard(broker_id)
+
+    def _count(self, waiting: "list[tuple[T, asyncio.Future[R]]]") -> int:
+        """How many items the next request has: at least one."""
+        size = 0
+        for count, (item, _) in enumerate(waiting):
+            size += self._size_of(item) + 1
+            if size > SIZE_MAX and count:
+                return count
+        return len(waiting)
 
     async def _send_batch(self, broker_id: int, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
         try:

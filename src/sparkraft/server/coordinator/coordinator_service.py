@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.java_hash import partition_of
 from sparkraft.coordinator.runtime import CoordinatorShard, MetadataDelta
+from sparkraft.server.coordinator.key_partitions import KeyPartitions
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CoordinatorService(ABC, Generic[S, R]):
         self.topic = topic
         self._metadata = metadata
         self._host_of = host_of
-        self._partition_count = partition_count
+        self._partitions = KeyPartitions(topic, metadata, partition_count)
         self._spec: ShardSpec[S, R] | None = None
         self._runtimes: dict[int, ShardRuntime[S, R]] = {}
         self._loads = asyncio.Semaphore(LOADS_AT_ONCE_MAX)
@@ -106,6 +106,7 @@ class CoordinatorService(ABC, Generic[S, R]):
             image: the current image.
             changed: ids of topics changed since `before`; None if any may have.
         """
+        _ = self._partitions.count  # as of the first image: partitions added later do not count
         if not self._runtimes:
             return
         delta = MetadataDelta(before, image, changed)
@@ -120,15 +121,9 @@ class CoordinatorService(ABC, Generic[S, R]):
 
     # Routing
 
-    @property
-    def partition_count(self) -> int:
-        """Partitions of the topic; as configured until it exists."""
-        topic = self._metadata.image.topic(self.topic)
-        return self._partition_count if topic is None else len(topic.partitions)
-
     def partition_for(self, key: str) -> int:
-        """The partition that `key` (a group id, a transactional id) hashes to."""
-        return partition_of(key, self.partition_count)
+        """The partition of `key` (a group id, a transactional id); see `key_partitions`."""
+        return self._partitions.of(key)
 
     def shard_for(self, key: str) -> ShardRuntime[S, R]:
         """The loaded shard of `key`.

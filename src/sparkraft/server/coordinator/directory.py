@@ -101,7 +101,7 @@ class CoordinatorDirectory:
             if key_type in self._services:
                 self._create_topic([topic])
             return Location(NO_LEADER)
-        index = partition_of(key, len(known.partitions))
+        index = self._index(key_type, key, known)
         leader = _leader(known, index)
         if not self._is_able(key_type, leader):
             return Location(NO_LEADER, f"the leader of {topic}-{index} is about to move")
@@ -120,7 +120,14 @@ class CoordinatorDirectory:
         topic = self._metadata.image.topic(INTERNAL_TOPICS[key_type])
         if topic is None:
             return NO_LEADER
-        return _leader(topic, partition_of(key, len(topic.partitions)))
+        return _leader(topic, self._index(key_type, key, topic))
+
+    def _index(self, key_type: int, key: str, topic: "Topic") -> int:
+        """The partition of a key, here or at other brokers."""
+        service = self._services.get(KeyType(key_type))
+        if service is not None:
+            return service.partition_for(key)
+        return partition_of(key, len(topic.partitions))
 
     @staticmethod
     def _topic(key_type: int) -> str | None:

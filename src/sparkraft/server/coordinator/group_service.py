@@ -187,7 +187,11 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
 
 def group_config_of(config: "NodeConfig") -> "GroupConfig":
     """The group settings of `server.properties`."""
-    from sparkraft.coordinator.group.config import GroupConfig
+    from sparkraft.coordinator.group.config import (
+        OFFSET_COMMIT_VALUE_VERSION,
+        OFFSET_COMMIT_VALUE_VERSION_WITHOUT_IDS,
+        GroupConfig,
+    )
 
     return GroupConfig(
         min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
@@ -195,6 +199,10 @@ def group_config_of(config: "NodeConfig") -> "GroupConfig":
         initial_rebalance_delay_ms=config.number("group.initial.rebalance.delay.ms"),
         max_size=config.number("group.max.size"),
         offset_metadata_max_chars=config.number("offset.metadata.max.bytes"),
+        offset_commit_value_version=OFFSET_COMMIT_VALUE_VERSION_WITHOUT_IDS
+        if config.is_zookeeper
+        else OFFSET_COMMIT_VALUE_VERSION,
+        needs_offsets=config.is_zookeeper,
         offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=config.number("offsets.retention.check.interval.ms"),
         foreign_session_timeout_ms=config.number("group.consumer.session.timeout.ms"),

@@ -16,11 +16,14 @@ from sparkraft.server.coordinator.partition_check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.replica_manager import ReplicaManager
     from sparkraft.server.coordinator.transaction_verification import TransactionVerification
+
+PARTITIONS_PER_CHECK = 1_000
+"""A request with more of them is verified in parts."""
 
 _CHECKS_MAX = 2
 """No second marker follows while the append waits, so one more check is enough."""
@@ -62,21 +65,37 @@ class GuardedAppends:
         Raises:
             KafkaError: INVALID_PRODUCER_ID_MAPPING for batches of several producers.
         """
-        if len({producer.producer_id for _, producer in batches}) > 1:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if not batches:
+            return
+        turn = self._replicas.env.turn(self._replicas.env.work_max.partitions)
         for _ in range(_CHECKS_MAX):
-            unverified = [one for one, producer in batches if self._begin(one, producer)]
+            unverified = await turn.carry_out(self._unverified(batches))
             if not unverified or not self._is_needed:
                 return
             _, producer = batches[0]
-            check = AddPartitionsCheck(
-                transactional_id,
-                producer.producer_id,
-                producer.producer_epoch,
-                unverified,
-                self._kind,
-            )
-            self._results |= await self._verification.verify(check)
+            for at in range(0, len(unverified), PARTITIONS_PER_CHECK):
+                check = AddPartitionsCheck(
+                    transactional_id,
+                    producer.producer_id,
+                    producer.producer_epoch,
+                    unverified[at : at + PARTITIONS_PER_CHECK],
+                    self._kind,
+                )
+                self._results |= await self._verification.verify(check)
+
+    def _unverified(
+        self, batches: "Sequence[tuple[TopicPartition, ProducerOfBatch]]"
+    ) -> "Generator[int, None, list[TopicPartition]]":
+        """The partitions whose transaction is not open in the log yet, with their guards taken."""
+        producer_id = batches[0][1].producer_id
+        found: list[TopicPartition] = []
+        for topic_partition, producer in batches:
+            if producer.producer_id != producer_id:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            if self._begin(topic_partition, producer):
+                found.append(topic_partition)
+            yield 1
+        return found
 
     @property
     def _is_needed(self) -> bool:

@@ -12,26 +12,34 @@ transaction.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
+from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.ordering import in_order
 from sparkraft.coordinator.transaction.states import TransactionState
 from sparkraft.server.coordinator.broker_batches import BrokerBatches, BrokerConnections
-from sparkraft.server.coordinator.marker_log import Marker, MarkerLog
+from sparkraft.server.coordinator.marker_log import Marker, MarkerLog, MarkerWrite
 
 if TYPE_CHECKING:
     from sparkraft.coordinator.transaction.decision import WriteMarkers
     from sparkraft.protocol.messages import k27_write_txn_markers as k27
+    from sparkraft.server.broker.inter_broker_versions import InterBrokerVersions
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.host import ImageSource
+    from sparkraft.server.env import Env
+    from sparkraft.server.loop_turns import Turn
 
 log = logging.getLogger(__name__)
 
 RETRY_MS_MIN = 20
 RETRY_MS_MAX = 1_000
 """Between two attempts; longer for partitions that stay without a leader."""
+
+PARTITIONS_AT_ONCE: LoopBound = 1_000
+"""Partitions of one transaction that are sent or appended together."""
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 _DONE = frozenset(
@@ -41,6 +49,8 @@ _DONE = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
+
+T = TypeVar("T")
 
 Results = dict[TopicPartition, ErrorCode]
 
@@ -53,22 +63,40 @@ class _Entry(NamedTuple):
 class MarkerSender:
     """See the module docstring."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (every collaborator, by name)
         self,
         config: "NodeConfig",
         metadata: "ImageSource",
         connections: BrokerConnections,
         marker_log: MarkerLog,
+        env: "Env",
         spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]",
+        *,
+        versions: "Callable[[], InterBrokerVersions]",
     ) -> None:
-        """Send nothing yet."""
+        """Send nothing yet.
+
+        Args:
+            config: static configs of this node.
+            metadata: has the leaders.
+            connections: to other brokers.
+            marker_log: writes the markers of partitions that this broker leads.
+            env: for pauses between pieces of work.
+            spawn: runs a coroutine under the node's task group, with a name.
+            versions: the highest versions that all brokers of the cluster support now.
+        """
+        self._versions = versions
         self._node_id = config.node_id
         self._timeout_ms = config.number("request.timeout.ms")
         self._metadata = metadata
         self._connections = connections
         self._marker_log = marker_log
+        self._env = env
         self._batches: BrokerBatches[_Entry, Results] = BrokerBatches(
-            self._request, spawn, "transaction markers"
+            self._request,
+            spawn,
+            "transaction markers",
+            size_of=lambda entry: len(entry.partitions),
         )
 
     async def write(
@@ -84,23 +112,31 @@ class MarkerSender:
             KafkaError: fenced; or NOT_COORDINATOR once it is not current.
         """
         marker = _marker_of(effect)
-        missing = set(effect.partitions)
+        turn = self._env.turn(self._env.work_max.partitions)
+        missing = await _in_order(effect.partitions, turn)
         delay_ms = RETRY_MS_MIN
         while missing:
-            results = await self._write_once(marker, sorted(missing))
-            missing -= {one for one, code in results.items() if code in _DONE}
-            fenced = sorted(one for one, code in results.items() if code in _FENCED)
-            if fenced:
-                code = results[fenced[0]]
-                log.warning("Markers of %s are fenced: %s", effect.metadata, code.name)
-                raise KafkaError(code)
+            results = await self._write_once(marker, missing, turn)
+            missing = await _not_done(missing, results, turn)
+            fenced = next((one for one in missing if results.get(one) in _FENCED), None)
+            if fenced is not None:
+                log.warning(
+                    "Markers of %s in epoch %d are fenced by %s-%d: %s",
+                    effect.metadata.transactional_id,
+                    marker.producer_epoch,
+                    *fenced,
+                    results[fenced].name,
+                )
+                raise KafkaError(results[fenced])
             if missing:
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
             if not is_current(effect):
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    async def _write_once(self, marker: Marker, partitions: list[TopicPartition]) -> Results:
+    async def _write_once(
+        self, marker: Marker, partitions: list[TopicPartition], turn: "Turn"
+    ) -> Results:
         """The results of the partitions that have a leader, or no longer exist."""
         results: Results = {}
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -110,10 +146,11 @@ class MarkerSender:
                 results[one] = ErrorCode.NONE
             elif leader >= 0:
                 by_leader.setdefault(leader, []).append(one)
-        for found in await asyncio.gather(
-            *(self._write_to(leader, marker, of) for leader, of in by_leader.items())
-        ):
-            results |= found
+            if turn.is_over(1):
+                await turn.next()
+        await asyncio.gather(
+            *(self._write_to(leader, marker, of, results) for leader, of in by_leader.items())
+        )
         return results
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
@@ -123,13 +160,22 @@ class MarkerSender:
         return None if found is None else found.leader
 
     async def _write_to(
+        self, broker_id: int, marker: Marker, partitions: list[TopicPartition], results: Results
+    ) -> None:
+        """Add the results of the partitions that a broker leads."""
+        if broker_id == self._node_id:
+            writes = (MarkerWrite(marker, topic, index) for topic, index in partitions)
+            codes = await self._marker_log.write_all(writes)
+            for at in range(0, len(codes), PARTITIONS_AT_ONCE):
+                await _add(results, zip(_part(partitions, at), _part(codes, at), strict=True))
+            return
+        parts = [_part(partitions, at) for at in range(0, len(partitions), PARTITIONS_AT_ONCE)]
+        for found in await asyncio.gather(*(self._send(broker_id, marker, each) for each in parts)):
+            await _add(results, found.items())
+
+    async def _send(
         self, broker_id: int, marker: Marker, partitions: list[TopicPartition]
     ) -> Results:
-        if broker_id == self._node_id:
-            codes = await asyncio.gather(
-                *(self._marker_log.write(marker, topic, index) for topic, index in partitions)
-            )
-            return dict(zip(partitions, codes, strict=True))
         try:
             return await self._batches.submit(broker_id, _Entry(marker, tuple(partitions)))
         except KafkaError as error:
@@ -140,13 +186,51 @@ class MarkerSender:
         from sparkraft.protocol.messages import k27_write_txn_markers as k27
 
         request = k27.WriteTxnMarkersRequest(markers=[_writable(entry) for entry in entries])
-        response = await self._connections.send(broker_id, request, timeout_ms=self._timeout_ms)
+        response = await self._connections.send(
+            broker_id,
+            request,
+            timeout_ms=self._timeout_ms,
+            at_most=self._versions().write_txn_markers,
+        )
         found = _codes(response)
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         return [
             {one: found.get((entry.marker.producer_id, *one), missing) for one in entry.partitions}
             for entry in entries
         ]
+
+
+async def _in_order(partitions: Iterable[TopicPartition], turn: "Turn") -> list[TopicPartition]:
+    found: list[TopicPartition] = []
+    for one in await turn.carry_out(in_order(partitions)):
+        found.append(one)
+        if turn.is_over(1):
+            await turn.next()
+    return found
+
+
+async def _not_done(
+    partitions: list[TopicPartition], results: Results, turn: "Turn"
+) -> list[TopicPartition]:
+    left: list[TopicPartition] = []
+    for one in partitions:
+        if results.get(one) not in _DONE:
+            left.append(one)
+        if turn.is_over(1):
+            await turn.next()
+    return left
+
+
+def _part(items: list[T], at: int) -> list[T]:
+    return items[at : at + PARTITIONS_AT_ONCE]
+
+
+async def _add(results: Results, found: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
+    """Add one part; the loop runs everything else before the next one."""
+    before = len(results)
+    results.update(found)
+    if len(results) - before == PARTITIONS_AT_ONCE:
+        await asyncio.sleep(0)
 
 
 def _marker_of(effect: "WriteMarkers") -> Marker:

@@ -42,6 +42,7 @@ from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.control import parse_end_transaction
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.server.coordinator.host import ShardHost
+from sparkraft.server.coordinator.parked_requests import ParkedRequests
 from sparkraft.server.coordinator.responses import Response
 from sparkraft.server.coordinator.work_queue import WorkQueue
 
@@ -78,6 +79,8 @@ class ShardSpec(Generic[S, R]):
         encode_in_steps: the same in pieces; None if no record is long.
         decode: a record of a key and a value; None if its type is unknown.
         decode_in_steps: the same in pieces; None if no record is long.
+        is_long: whether a record takes long to encode; None if a decision with such records always
+            comes in steps.
         translate_error: of a failed append, to one that clients of this coordinator handle.
         write_timeout_ms: limit for a response to wait for commits.
         compression: codec number of the batches.
@@ -94,6 +97,7 @@ class ShardSpec(Generic[S, R]):
     executors: Mapping[type[Effect], EffectExecutor] = field(default_factory=dict)
     encode_in_steps: Callable[[R], Steps[tuple[bytes, bytes | None]]] | None = None
     decode_in_steps: Callable[[bytes, bytes | None], Steps[R | None]] | None = None
+    is_long: Callable[[R], bool] | None = None
 
 
 class ShardRuntime(Generic[S, R]):
@@ -113,8 +117,7 @@ class ShardRuntime(Generic[S, R]):
         self._name = f"{spec.topic}-{index}"
         self._shard = spec.new_shard(leader_epoch)
         self._timeout_s = spec.write_timeout_ms / 1000
-        self._parked: dict[ReplyTo, asyncio.Future[Any]] = {}
-        self._last_reply_to = 0
+        self._parked = ParkedRequests()
         self._uncommitted: asyncio.Future[None] | None = None
         """Ends when everything written so far is committed. Use: later responses wait for it."""
         self._progress_at = Millis(0)
@@ -124,6 +127,8 @@ class ShardRuntime(Generic[S, R]):
         self._timer_at: int | None = None
         self._loaded = False
         self._closed = False
+        self.is_resigning = False
+        """Whether it replies to the rest of its parked requests in later iterations."""
         self._load_error: ErrorCode | None = None
 
     @property
@@ -174,14 +179,30 @@ class ShardRuntime(Generic[S, R]):
         self.start(end)
 
     def close(self) -> None:
-        """Resign: parked requests fail with NOT_COORDINATOR."""
+        """Resign: parked requests fail with NOT_COORDINATOR, many of them in later iterations."""
         self._closed = True
         self._queue.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._shard.unload(self._now())
-        self._send_replies()
-        self._fail_parked()
+        turn, steps = self._host.turn(), self._resign()
+        for units in steps:
+            if turn.is_over(units):
+                self.is_resigning = True
+                self._host.spawn(self._finish(steps, turn), f"resignation of {self._name}")
+                return
+
+    def _resign(self) -> Steps[None]:
+        unloading = self._shard.unload(self._now())
+        if unloading is not None:
+            yield from unloading
+        yield from self._send_replies_in_steps()
+        # Also those that wait for an append, whose end the shard does not learn.
+        yield from self._parked.fail()
+
+    async def _finish(self, steps: Steps[None], turn: "Turn") -> None:
+        await turn.next()
+        await turn.carry_out(steps)
+        self.is_resigning = False
 
     def turn(self) -> "Turn":
         """For long work on the event loop that reads no state of the shard."""
@@ -207,7 +228,7 @@ class ShardRuntime(Generic[S, R]):
         if self._queue.is_busy:
             return self._queue.later(lambda: self.execute_write(handle))
         deciding = self._decide(handle)
-        if _is_long(deciding):
+        if self._is_long(deciding):
             started = self._queue.run(self._write_in_steps(deciding))
             if isinstance(started, asyncio.Future):
                 return self._unparked(started)
@@ -231,6 +252,13 @@ class ShardRuntime(Generic[S, R]):
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail) from error
             raise
 
+    def _is_long(self, deciding: Deciding[Decision[R, T]]) -> bool:
+        """Whether a decision comes in steps, or takes steps to execute."""
+        if not isinstance(deciding, Decision) or len(deciding.records) > PIECE_UNITS:
+            return True
+        is_long = self._spec.is_long
+        return is_long is not None and any(map(is_long, deciding.records))
+
     def _write_in_steps(self, deciding: Deciding[Decision[R, T]]) -> Steps[T]:
         decision = yield from _decided(deciding)
         try:
@@ -240,7 +268,13 @@ class ShardRuntime(Generic[S, R]):
         return decision.response
 
     def execute_read(self, read: Callable[[S, Instant], T]) -> Response[T]:
-        """Return what `read` finds, once the state that it saw is committed."""
+        """Return what `read` finds, once the state that it saw is committed.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR if this broker has resigned: another one may have written
+                since. Raised by `read` otherwise.
+        """
+        self._check_open()
         if self._queue.is_busy:
             return self._queue.later(lambda: self.execute_read(read))
         return self._when_committed(read(self._shard, self._now()))
@@ -261,12 +295,9 @@ class ShardRuntime(Generic[S, R]):
         """
         if self._queue.is_busy:
             return self._queue.later(lambda: self.execute_parked(response_class, handle))
-        self._last_reply_to += 1
-        reply_to = self._last_reply_to
-        parked: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._parked[reply_to] = parked
+        reply_to, parked = self._parked.park()
         deciding = handle(self._shard, reply_to, self._now())
-        if _is_long(deciding):
+        if self._is_long(deciding):
             started = self._queue.run(self._park_in_steps(reply_to, parked, deciding))
             if isinstance(started, asyncio.Future):
                 return self._parked_after(started, parked)
@@ -289,7 +320,7 @@ class ShardRuntime(Generic[S, R]):
     def _unpark(self, reply_to: ReplyTo, parked: "asyncio.Future[Any]", error: KafkaError) -> None:
         """Raise the error of a request's records, unless the shard has replied already."""
         if not parked.done():
-            self._parked.pop(reply_to, None)
+            self._parked.forget(reply_to)
             raise self._translated(error) from error
 
     async def _parked_after(
@@ -367,7 +398,7 @@ class ShardRuntime(Generic[S, R]):
             self._arm_timer()
 
     def _execute_in_steps(self, decision: Decision[R, Any]) -> Steps[None]:
-        """The same in pieces, for decisions with many or long records."""
+        """The same in pieces, for decisions with many or long records or many replies."""
         try:
             if decision.records:
                 yield from self._append_in_steps(decision)
@@ -375,15 +406,16 @@ class ShardRuntime(Generic[S, R]):
                 self._start_after(self._uncommitted, decision)
         except KafkaError as error:
             if decision.append_callback is not None:
-                self._complete_append(decision.append_callback, error.code)
-            raise
-        finally:
-            self._send_replies()
+                yield from self._complete_append_in_steps(decision.append_callback, error.code)
+            yield from self._send_replies_in_steps()
             self._arm_timer()
+            raise
+        yield from self._send_replies_in_steps()
+        self._arm_timer()
 
     def _execute_or_log(self, deciding: Deciding[Decision[R, Any]]) -> None:
         """Execute a decision that no client waits for; the queue must not be busy."""
-        if _is_long(deciding):
+        if self._is_long(deciding):
             self._queue.run_event(self._execute_or_log_in_steps(deciding))
             return
         try:
@@ -446,7 +478,12 @@ class ShardRuntime(Generic[S, R]):
             if future is not None:
                 self._note_uncommitted(future)
             left = left[count:]
-        self._start_after(future, decision)
+        if future is None:
+            if decision.append_callback is not None:
+                yield from self._complete_append_in_steps(decision.append_callback, None)
+            self._start_effects(decision)
+        else:
+            self._start_after(future, decision)
 
     def _note_uncommitted(self, future: "asyncio.Future[None] | None") -> None:
         if self._uncommitted is None or self._uncommitted.done():
@@ -479,22 +516,29 @@ class ShardRuntime(Generic[S, R]):
             self._queue.later_event(lambda: self._on_committed_later(future, decision))
             return
         self._on_committed(decision, _error_of(future))
-        self._send_replies()
-        self._arm_timer()
 
     def _on_committed(self, decision: Decision[R, Any], error: ErrorCode | None) -> None:
         if decision.append_callback is not None:
             self._complete_append(decision.append_callback, error)
         if error is None:
-            for effect in decision.effects:
-                self._host.spawn(self._execute_effect(effect), f"{effect} of {self._name}"[:200])
+            self._start_effects(decision)
+
+    def _start_effects(self, decision: Decision[R, Any]) -> None:
+        for effect in decision.effects:
+            self._host.spawn(
+                self._execute_effect(effect), f"{type(effect).__name__} of {self._name}"
+            )
 
     def _complete_append(self, callback: AppendCallback, error: ErrorCode | None) -> None:
-        """Execute the decision at once: it may be part of steps."""
-        try:
-            self._execute(self._shard.on_append_completed(callback, error, self._now()))
-        except KafkaError as failure:
-            self._log_failure(failure)
+        """Execute the decision; no steps may be in progress."""
+        self._execute_or_log(self._shard.on_append_completed(callback, error, self._now()))
+
+    def _complete_append_in_steps(
+        self, callback: AppendCallback, error: ErrorCode | None
+    ) -> Steps[None]:
+        """The same as part of steps."""
+        deciding = self._shard.on_append_completed(callback, error, self._now())
+        yield from self._execute_or_log_in_steps(deciding)
 
     async def _execute_effect(self, effect: Effect) -> None:
         """Execute one effect and return its result to the shard, unless it has been closed."""
@@ -556,16 +600,10 @@ class ShardRuntime(Generic[S, R]):
 
     def _send_replies(self) -> None:
         for reply_to, response in self._shard.take_replies():
-            parked = self._parked.pop(reply_to, None)
-            if parked is not None and not parked.done():
-                parked.set_result(response)
+            self._parked.reply(reply_to, response)
 
-    def _fail_parked(self) -> None:
-        """Fail the requests that wait for an append, whose end the shard does not learn."""
-        parked, self._parked = self._parked, {}
-        for future in parked.values():
-            if not future.done():
-                future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+    def _send_replies_in_steps(self) -> Steps[None]:
+        return self._parked.reply_in_steps(self._shard.take_replies())
 
     def _translated(self, error: KafkaError) -> KafkaError:
         return KafkaError(self._spec.translate_error(error.code), error.detail)
@@ -596,7 +634,7 @@ class ShardRuntime(Generic[S, R]):
             return
         self._timer = self._timer_at = None
         if not self._closed:
-            self._queue.run_event(self._fire_in_steps())
+            self._queue.run_timer(self._fire_in_steps())
 
     def _fire_in_steps(self) -> Steps[None]:
         for deciding in self._shard.on_timers(self._now()):
@@ -652,11 +690,6 @@ class ShardRuntime(Generic[S, R]):
         if decode is None or len(value or b"") <= WHOLE_VALUE_BYTES_MAX:
             return self._spec.decode(key, value)
         return (yield from decode(key, value))
-
-
-def _is_long(deciding: Deciding[Decision[R, T]]) -> bool:
-    """Whether a decision comes in steps, or takes steps to execute."""
-    return not isinstance(deciding, Decision) or len(deciding.records) > PIECE_UNITS
 
 
 def _decided(deciding: Deciding[Decision[R, T]]) -> Steps[Decision[R, T]]:

@@ -61,7 +61,13 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
     def new_spec(self) -> "ShardSpec[TransactionShard, TransactionRecord]":
         """The core and its messages are imported with the first partition led."""
         from sparkraft.coordinator.transaction.decision import AllocateProducerId, WriteMarkers
-        from sparkraft.coordinator.transaction.records import decode_record, encode_record
+        from sparkraft.coordinator.transaction.records import (
+            decode_record,
+            decode_record_in_steps,
+            encode_record,
+            encode_record_in_steps,
+            is_long,
+        )
         from sparkraft.coordinator.transaction.shard import TransactionShard
 
         return ShardSpec(
@@ -69,6 +75,9 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
             new_shard=partial(TransactionShard, transaction_config_of(self._config)),
             encode=encode_record,
             decode=decode_record,
+            encode_in_steps=encode_record_in_steps,
+            decode_in_steps=decode_record_in_steps,
+            is_long=is_long,
             translate_error=as_transaction_error,
             write_timeout_ms=self._config.number("request.timeout.ms"),
             compression=0,
@@ -147,22 +156,49 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
         def verify(shard: "TransactionShard", _: "Instant") -> "dict[TopicPartition, ErrorCode]":
             return shard.verify_partitions(check.transactional_id, *producer, every)
 
-        def add(shard: "TransactionShard", now: "Instant") -> "TransactionDecision[None]":
-            return shard.handle_add_partitions(
-                check.transactional_id, *producer, frozenset(every), client_version=2, now=now
-            )
-
         def run() -> "Response[dict[TopicPartition, ErrorCode]]":
-            if not check.transactional_id:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-            runtime = self.shard_for(check.transactional_id)
-            if not check.adds:
-                return runtime.execute_read(verify)
-            return map_response(
-                runtime.execute_write(add), lambda _: dict.fromkeys(every, ErrorCode.NONE)
-            )
+            transactional_id = check.transactional_id
+            if check.adds:
+                added = self.add_partitions(
+                    transactional_id, *producer, frozenset(every), client_version=2
+                )
+                return map_response(added, lambda code: dict.fromkeys(every, code))
+            return self._shard_of(transactional_id).execute_read(verify)
 
         return catch_error(run, lambda error: dict.fromkeys(every, error.code))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: "frozenset[TopicPartition]",
+        *,
+        client_version: int,
+    ) -> Response[ErrorCode]:
+        """Add partitions to a transaction; NONE once they are committed.
+
+        Raises:
+            KafkaError: see `TransactionShard.handle_add_partitions`; INVALID_REQUEST without an id.
+        """
+
+        def add(shard: "TransactionShard", now: "Instant") -> "TransactionDecision[None]":
+            return shard.handle_add_partitions(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                partitions,
+                client_version=client_version,
+                now=now,
+            )
+
+        response = self._shard_of(transactional_id).execute_write(add)
+        return map_response(response, lambda _: ErrorCode.NONE)
+
+    def _shard_of(self, transactional_id: str) -> "TransactionShardRuntime":
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        return self.shard_for(transactional_id)
 
     # Effects
 
@@ -207,7 +243,6 @@ def transaction_config_of(config: "NodeConfig") -> "TransactionConfig":
     from sparkraft.coordinator.transaction.config import TransactionConfig
 
     return TransactionConfig(
-        max_timeout_ms=config.number("transaction.max.timeout.ms"),
         id_expiration_ms=config.number("transactional.id.expiration.ms"),
         abort_interval_ms=config.number(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms"

@@ -8,7 +8,8 @@ there is nothing to verify. A guard taken before the request and checked after i
 transaction that has ended meanwhile from admitting the batch; it is verified once more then.
 Requests of one producer are verified and appended in sequence, so that its batches stay in order.
 
-The coordinator may be this broker, another one, or one of Apache Kafka's.
+The coordinator may be this broker, another one, or one of Apache Kafka's. One before Kafka 3.5
+cannot verify: batches are appended without, as AddPartitionsToTxnManager does (`versionMismatch`).
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from weakref import WeakValueDictionary
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
 from sparkraft.coordinator.internal_topics import KeyType
+from sparkraft.protocol.errors import UnsupportedFieldError
 from sparkraft.server.coordinator.broker_batches import BrokerBatches, BrokerConnections
 from sparkraft.server.coordinator.directory import NO_LEADER
 from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
@@ -66,7 +68,10 @@ class TransactionVerification:
         self._transactions = transactions
         self._connections = connections
         self._batches: BrokerBatches[AddPartitionsCheck, Results] = BrokerBatches(
-            self._request, spawn, "verification of transactions"
+            self._request,
+            spawn,
+            "verification of transactions",
+            size_of=lambda check: len(check.partitions),
         )
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
@@ -114,6 +119,8 @@ class TransactionVerification:
         )
         try:
             response = await self._connections.send(broker_id, request, timeout_ms=CHECK_MS_MAX)
+        except UnsupportedFieldError:
+            return [dict.fromkeys(check.partitions, _unverified(check)) for check in checks]
         except KafkaError as error:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, error.detail) from error
         found = _results(response)
@@ -133,6 +140,14 @@ def _newest(checks: list[AddPartitionsCheck]) -> dict[str, AddPartitionsCheck]:
         if known is None or check.producer_epoch >= known.producer_epoch:
             newest[check.transactional_id] = check
     return newest
+
+
+def _unverified(check: AddPartitionsCheck) -> ErrorCode:
+    """The result if the coordinator serves AddPartitionsToTxn up to v3 only (Kafka before 3.5).
+
+    It can add no partitions for a leader, but clients have added those that are only verified.
+    """
+    return ErrorCode.NETWORK_EXCEPTION if check.adds else ErrorCode.NONE
 
 
 def _overtaken(check: AddPartitionsCheck, sent: dict[str, AddPartitionsCheck]) -> ErrorCode:

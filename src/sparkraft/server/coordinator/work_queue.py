@@ -61,6 +61,15 @@ class WorkQueue:
         self._continue(steps, turn)
         return self._result
 
+    def run_timer(self, steps: Steps[None]) -> None:
+        """Execute steps of a timer. Of the shards whose timers are due together, one begins now."""
+        turn = self._host.turn()
+        if turn.is_first():
+            self.run_event(steps)
+        else:
+            self._result = None
+            self._continue(steps, turn)
+
     def run_event(self, steps: Steps[None]) -> None:
         """Execute steps that no client waits for."""
         try:

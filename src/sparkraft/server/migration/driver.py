@@ -33,6 +33,7 @@ from sparkraft.protocol.messages.metadata_records import (
 )
 from sparkraft.server.controller.driver import RECORDS_PER_BATCH
 from sparkraft.server.identity import StartRefused
+from sparkraft.server.sasl_config import inter_broker_login
 from sparkraft.server.zookeeper.control_channels import ControlChannels
 from sparkraft.server.zookeeper.pausing import pausing
 from sparkraft.server.zookeeper.session import EnsembleSession
@@ -134,6 +135,7 @@ class MigrationDriver:
         self._enforced = Enforced(config.has_authorizer, config.token_key is not None)
         self._listener = config.inter_broker_listener_name
         self._connect = connect
+        self._login = inter_broker_login(config)
         self._timeout_ms = config.number("controller.socket.timeout.ms")
         self.channels: ControlChannels | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -294,7 +296,7 @@ class MigrationDriver:
         if unready is not None:
             return self._wait_for(unready)
         tree = await read_tree(client, on_worked=self._on_worked)
-        steps = check_conditions(tree, self._enforced)
+        steps = check_conditions(tree, self._enforced, may_resume=True)
         obstacle = obstacle_in(await self._finish(steps))
         if obstacle is not None:
             return self._wait_for(obstacle)
@@ -315,6 +317,7 @@ class MigrationDriver:
             Sender(self._node_id, protocol, self._listener, is_kraft=True),
             self._env.clock,
             connect=self._connect,
+            login=self._login,
             timeout_ms=self._timeout_ms,
             brokers=lambda: self._receivers,
             put=self._on_response,
@@ -398,10 +401,10 @@ class MigrationDriver:
         return True
 
     async def _image_of(self, tree: "ZnodeTree") -> ClusterImage:
-        """The image of what ZooKeeper has, topics that are about to be deleted included."""
+        """The image of what ZooKeeper has; see `as_stored` of `batches_of`."""
         image = EMPTY_IMAGE
         try:
-            for batch in batches_of(tree, self._env.entropy, with_pending_deletions=True):
+            for batch in batches_of(tree, self._env.entropy, as_stored=True):
                 for record, _ in batch:
                     image = apply(image, record)
                 await self._on_worked(len(batch))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.protocol.codec import decode_slices
+from sparkraft.protocol.codec import decode_few, decode_slices
 from sparkraft.protocol.errors import EncodeError
 from sparkraft.server.api.registry import RequestContext, Steps
 from sparkraft.server.loop_monitor import LONG_PIECE_MS
@@ -37,6 +37,7 @@ from sparkraft.server.network.dispatch import (
 )
 from sparkraft.server.network.frames import BadLengthError, FrameReader
 from sparkraft.server.network.quota_meter import (
+    is_unlimited,
     report_in_bytes,
     report_throttle,
     throttle_of_request,
@@ -55,7 +56,7 @@ from sparkraft.server.network.sending import Sender, sender_of
 from sparkraft.server.network.slices import SLICE_UNITS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from sparkraft.security.session import Session
     from sparkraft.server.network.gathering import Gathering
@@ -66,6 +67,9 @@ log = logging.getLogger(__name__)
 
 WHOLE_BYTES_MAX: LoopBound = 64 * 1024
 """Requests up to this are decoded in one piece: at most 5 ms, for 30,000 names of one byte."""
+
+WHOLE_ELEMENTS_MAX: LoopBound = 1_000
+"""Topics and partitions of a longer Produce that is decoded in one piece; its records are not."""
 
 _ROUTE_CODE = struct.Struct(">i")
 """The first bytes of a frame, key and version, as `Routes.by_code` has them."""
@@ -199,7 +203,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(high=64 * 1024, low=0)
         self._sender = sender_of(transport, self._on_room, self.listener.on_unreadable)
-        self._responses.bind(self._sender, self.listener.request_log)
+        self._responses.bind(self._sender, self.listener.request_log, self.listener.clock)
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("?", 0)
         self.client_host = str(peer[0])
@@ -248,6 +252,7 @@ class Connection(asyncio.Protocol):
 
     def _on_room(self) -> None:
         self.last_active_ms = self.listener.clock.mono_ms()
+        self._responses.count_sent(self.last_active_ms)
         self.listener.on_backlog(self, self._responses.backlog)
         if self._deferred or self._reading_paused:
             self._run_when_allowed()
@@ -378,9 +383,9 @@ class Connection(asyncio.Protocol):
 
     def write(self, parts: list[Any]) -> None:
         """Send bytes that are not a response with a header: a SASL token after SaslHandshake v0."""
-        self._responses.add(parts)
+        self._responses.add(None, parts)
 
-    def _dispatch(self, frame: memoryview, now: int) -> None:  # noqa: C901 (calls would cost time)
+    def _dispatch(self, frame: memoryview, now: int) -> None:  # noqa: C901, PLR0912 (calls cost time)
         if len(frame) < HEADER.size:
             raise DecodeError("a request shorter than its header", at=len(frame))
         key, version, correlation_id, id_size = HEADER.unpack_from(frame)
@@ -408,12 +413,16 @@ class Connection(asyncio.Protocol):
             route.fast is not None
             and session.is_unhindered
             and not self.pipelined_refusals
-            and not self.listener.quotas.is_active
             and not self.listener.request_log.is_on
+            and (not self.listener.quotas.is_active or self._is_unlimited(frame[10:id_end]))
         ):
+            if self._overhead is not None:
+                self._overhead.end()
             response = route.fast(self._node, version, body, session)
             if type(response) is bytes and not self._responses.pending:
                 self._responses.add_small(route, correlation_id, response)
+                if self._overhead is not None:
+                    self._overhead.begin()
                 return
         context = RequestContext(
             key,
@@ -432,6 +441,10 @@ class Connection(asyncio.Protocol):
         if self._overhead is not None:
             record_rest(self.listener.quotas, context)
             self._overhead.begin()
+
+    def _is_unlimited(self, client_id: memoryview) -> bool:
+        name = self._routes.client_id(bytes(client_id))
+        return is_unlimited(self.listener.quotas, self.session.principal.name, name)
 
     def begin(self, route: Route) -> None:
         """Count a request that `_dispatch` did not see: one of the SASL gate."""
@@ -466,22 +479,34 @@ class Connection(asyncio.Protocol):
             self.mute(context.throttle_ms)
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
-        if len(body) > WHOLE_BYTES_MAX and not route.pipelined:
+        request = self._decode(route, body)
+        if request is None:
             self._call_large(route, context, body)
             return
-        request, _ = route.decode(route.request_class, route.version, body, 0)
         try:
             response = route.handle(self._node, context, request)
             if type(response) is GeneratorType:
-                response = self._start_slices(context, response)
+                response = self._start_slices(context, response, self._on_last_slice)
                 if isinstance(response, asyncio.Future):
-                    slot = self._slot(route, context, request)
-                    slot.end_with_connection()
-                    self._respond_later(slot, response)
+                    self._respond_after_slices(self._slot(route, context, request), response)
                     return
         except Exception as error:  # the root of a request's work
             response = self._failed(route, context, request, error)
+            if isinstance(response, asyncio.Future):
+                slot = self._slot(route, context, request)
+                slot.refuse()
+                self._respond_later(slot, response)
+                return
         self.respond(route, context, request, response)
+
+    @staticmethod
+    def _decode(route: Route, body: memoryview) -> Any:
+        """The request; None if it takes too long to decode it in one piece."""
+        if len(body) <= WHOLE_BYTES_MAX:
+            return route.decode(route.request_class, route.version, body, 0)[0]
+        if not route.pipelined:
+            return None
+        return decode_few(route.request_class, route.version, body, WHOLE_ELEMENTS_MAX)
 
     def _slot(self, route: Route, context: RequestContext, request: Any) -> PendingResponse:
         """The place of a response that has to wait; its time is counted when it leaves."""
@@ -494,7 +519,6 @@ class Connection(asyncio.Protocol):
     def _call_large(self, route: Route, context: RequestContext, body: memoryview) -> None:
         """Decode a large request in slices, too."""
         slot = self._slot(route, context, None)
-        slot.end_with_connection()
 
         def steps() -> Steps:
             yield SLICE_UNITS_MAX  # the request takes its place before anything can fail
@@ -505,12 +529,28 @@ class Connection(asyncio.Protocol):
                 response = yield from response
             return response
 
-        self._respond_later(slot, self._start_slices(context, steps()))
+        work = self._start_slices(context, steps(), self._on_last_slice)
+        self._respond_after_slices(slot, work)
 
-    def _start_slices(self, context: RequestContext, steps: Steps) -> Any:
+    def _start_slices(
+        self, context: RequestContext, steps: Steps, on_end: "Callable[[], None] | None" = None
+    ) -> Any:
         if context.loop_time is not None:
             steps = cast("Steps", Metered(steps, context.loop_time))
-        return self.listener.start_slices(steps)
+        return self.listener.start_slices(steps, on_end)
+
+    def _respond_after_slices(self, slot: PendingResponse, work: "asyncio.Future[Any]") -> None:
+        """Respond later. A pipelined request is carried out even if its client leaves."""
+        if not slot.route.pipelined:
+            slot.end_with_connection()
+        self._responses.begin_work()
+        self._respond_later(slot, work)
+
+    def _on_last_slice(self) -> None:
+        """Requests that waited for the effects of one in slices may follow."""
+        self._responses.end_work()
+        if self._deferred and not self._closed:
+            asyncio.get_running_loop().call_soon(self.resume)
 
     def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
         """Send a response, or keep it until it is next."""
@@ -527,7 +567,7 @@ class Connection(asyncio.Protocol):
             responses.add_in_order(slot)
         else:
             responses.forget_refusals(context)
-            responses.add(parts)
+            responses.add(route, parts)
             if self.listener.request_log.is_on:
                 elapsed_ms = self.listener.clock.mono_ms() - context.received_ms
                 self.listener.request_log.on_response(route, context, self._queue_ms, elapsed_ms, 0)
@@ -610,6 +650,11 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         response = future.result() if error is None else self._late(slot, error)
+        if isinstance(response, asyncio.Future):  # a refusal in slices
+            slot.refuse()
+            slot.wait_for(response)
+            response.add_done_callback(lambda future: self._on_response(slot, future))
+            return
         context = slot.context
         if context.loop_time is not None:
             context.loop_time.begin()
@@ -625,6 +670,10 @@ class Connection(asyncio.Protocol):
     def _late(self, slot: PendingResponse, error: BaseException) -> Any:
         if not isinstance(error, Exception):
             raise error
+        if slot.is_refused:
+            log.error("Failed to refuse %s", slot.route.api.key.name, exc_info=error)
+            self.close("its request could not be refused")
+            return None
         return self._failed(slot.route, slot.context, slot.request, error)
 
     def _release(self) -> None:
@@ -655,7 +704,7 @@ class Connection(asyncio.Protocol):
     # ---- failures
 
     def _failed(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
-        """The response to a request whose handler raised."""
+        """The response to a request whose handler raised, or a future of it."""
         if isinstance(error, InvariantBroken | AssertionError):
             self.listener.on_invariant_broken(error)
             raise error
@@ -664,7 +713,9 @@ class Connection(asyncio.Protocol):
         if context.loop_time is not None:
             context.loop_time.fail(error.code)
         try:
-            return route.api.refuse(route.response_class, request, route.version, error)
+            refusal = route.api.refuse(route.response_class, request, route.version, error)
+            steps = type(refusal) is GeneratorType
+            return self._start_slices(context, refusal) if steps else refusal
         except AttributeError:  # this response has no field for an error: Kafka closes, too
             self.close(f"{route.api.key.name} failed: {error}")
             return None
@@ -682,7 +733,7 @@ class Connection(asyncio.Protocol):
             body = too_new_body()
             size = (4 + len(body)).to_bytes(4, "big")
             head = size + correlation_id.to_bytes(4, "big", signed=True)
-            self._responses.add([head + body])
+            self._responses.add(None, [head + body])
             return
         log_unserved(self, key, version, self.listener.name)
         self.close()

@@ -8,7 +8,9 @@ is measured over a few windows, so a burst passes after a quiet time; each conne
 makes its listener wait, for at most a window, as Kafka's acceptor does before it accepts the next.
 
 Here the kernel has accepted the connection by then: while it waits in line it holds a socket and
-counts for max.connections. Quotas of single addresses (connection_creation_rate) are not enforced.
+counts for max.connections.
+
+Not here: quotas of single addresses (`security.connection_quotas`).
 """
 
 import asyncio

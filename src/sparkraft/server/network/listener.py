@@ -288,9 +288,9 @@ class Listener:
         self._budget.queue(connection)
         return True
 
-    def start_slices(self, steps: "Steps") -> Any:
+    def start_slices(self, steps: "Steps", on_end: "Callable[[], None] | None") -> Any:
         """Run a request's first slice: its result, or a future of it."""
-        return SlicedWork(steps, self._budget).start()
+        return SlicedWork(steps, self._budget, on_end).start()
 
     def on_sent(self, byte_count: int) -> None:
         """Count what was written."""

@@ -69,8 +69,8 @@ class ConnectionOwner(Protocol):
         """Whether the connection must stop now; it is run later then."""
         ...
 
-    def start_slices(self, steps: "Steps") -> Any:
-        """Begin work in slices: its result, or a future of it."""
+    def start_slices(self, steps: "Steps", on_end: "Callable[[], None] | None") -> Any:
+        """Begin work in slices: its result, or a future of it; see `SlicedWork`."""
         ...
 
     def on_sent(self, byte_count: int) -> None:

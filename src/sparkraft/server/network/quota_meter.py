@@ -10,7 +10,7 @@ Not here: the time of requests (`request_time`).
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from sparkraft.server.network.request_time import is_replica
 
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ def throttle_of_request(
         return 0
     user = context.principal.name
     return quotas.record(PRODUCER_BYTE_RATE, user, context.client_id, size, context.received_ms)
+
+
+def is_unlimited(quotas: "ClientQuotas", user: str, client_id: str) -> bool:
+    """Whether Produce requests of a client need no record, although some quota is set."""
+    if not quotas.is_active:
+        return True
+    if quotas.limit_of(PRODUCER_BYTE_RATE, user, client_id) is not None:
+        return False
+    return not quotas.measures_time or quotas.limit_of(REQUEST_PERCENTAGE, user, client_id) is None
 
 
 def report_throttle(route: "Route", response: Any, throttle_ms: int) -> None:

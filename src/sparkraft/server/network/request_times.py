@@ -2,14 +2,17 @@
 
     arrival ── queue ──▶ handled ── local ──▶ response, or a wait ── remote ──▶ response
     └────────────────────────────── total ─────────────────────────────────────────┘
+                                                                    response ── send ──▶ written
 
 Queue is the wait for an event-loop iteration with time for the client; local is the handling of
 the received chunk, up to the write of its responses; remote is the wait for replication, records
-or the controller, and for earlier responses of the connection. Most requests take less than a
-millisecond: these are counted by one addition (`instant`), and have no time in any part.
+or the controller, and for earlier responses of the connection. Send is the time until the socket
+has taken the last byte of a response: more than 0 if the client reads more slowly than it is sent
+to. Most requests take less than a millisecond: these are counted by one addition (`instant`), and
+have no time in any part. Most responses that wait do so only remotely: these are in one histogram
+(`waited`). A response that the socket takes at once is not counted for its send time.
 
-Kafka measures the same parts (`RequestMetrics`), per thread. Not here: the time that a client
-takes to read a response.
+Kafka measures the same parts (`RequestMetrics`), per thread; its total includes the send time.
 """
 
 from bisect import bisect_left
@@ -43,10 +46,13 @@ class RequestTimes:
 
     Attributes:
         instant: requests that took less than a millisecond, and are in no histogram.
-        remote: of requests whose response had to wait.
+        waited: of requests that took time only remotely, and are in no other histogram.
+        remote: of other requests whose response had to wait.
+        sending: responses that the socket has not taken yet, or never took.
+        send: of responses that it did not take at once.
     """
 
-    __slots__ = ("instant", "local", "queue", "remote", "total")
+    __slots__ = ("instant", "local", "queue", "remote", "send", "sending", "total", "waited")
 
     def __init__(self) -> None:
         self.instant = 0
@@ -54,11 +60,14 @@ class RequestTimes:
         self.queue = Histogram()
         self.local = Histogram()
         self.remote = Histogram()
+        self.waited = Histogram()
+        self.sending = 0
+        self.send = Histogram()
 
     @property
     def requests(self) -> int:
         """How many requests there were."""
-        return self.instant + sum(self.total.counts)
+        return self.instant + sum(self.waited.counts) + sum(self.total.counts)
 
     def on_handled(self, count: int, queue_ms: int, local_ms: int) -> None:
         """Requests had their responses at once."""
@@ -71,19 +80,36 @@ class RequestTimes:
 
     def on_waited(self, queue_ms: int, local_ms: int, remote_ms: int) -> None:
         """A response had to wait."""
+        if not queue_ms and not local_ms:
+            self.waited.add(remote_ms, 1)
+            return
         self.total.add(queue_ms + local_ms + remote_ms, 1)
         self.queue.add(queue_ms, 1)
         self.local.add(local_ms, 1)
         self.remote.add(remote_ms, 1)
 
+    def on_unsent(self) -> None:
+        """The socket did not take a response at once."""
+        self.sending += 1
+
+    def on_sent(self, send_ms: int) -> None:
+        """It has taken such a response."""
+        self.sending -= 1
+        self.send.add(send_ms, 1)
+
     def add_to(self, sums: "RequestTimes") -> None:
-        """Add these times to `sums`, instant ones as durations of 0."""
+        """Add these times to `sums`, with the parts that took no time as durations of 0."""
         for one, other in (
             (sums.total, self.total),
+            (sums.total, self.waited),
             (sums.queue, self.queue),
             (sums.local, self.local),
             (sums.remote, self.remote),
+            (sums.remote, self.waited),
+            (sums.send, self.send),
         ):
             one.add_all(other)
-        for one in (sums.total, sums.queue, sums.local):
-            one.add(0, self.instant)
+        sums.total.add(0, self.instant)
+        for one in (sums.queue, sums.local):
+            one.add(0, self.instant + sum(self.waited.counts))
+        sums.send.add(0, max(0, self.requests - sum(self.send.counts) - self.sending))

@@ -15,11 +15,14 @@ Not here: how the bytes of a large response leave (`sending`).
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.loop_work import LoopBound
 from sparkraft.server.api.registry import Steps
 from sparkraft.server.network.loop_budget import LoopBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SLICE_UNITS_MAX: LoopBound = 500
 """Units in one slice: about 2.5 ms, a fraction of what clients may use of an iteration."""
@@ -28,10 +31,16 @@ SLICE_UNITS_MAX: LoopBound = 500
 class SlicedWork:
     """One request's work; `start` begins it."""
 
-    __slots__ = ("_budget", "_error", "_future", "_sent", "_steps")
+    __slots__ = ("_budget", "_error", "_future", "_on_end", "_sent", "_steps")
 
-    def __init__(self, steps: Steps, budget: LoopBudget) -> None:
-        """Work by `steps`; slices after the first one wait in `budget`."""
+    def __init__(
+        self, steps: Steps, budget: LoopBudget, on_end: "Callable[[], None] | None" = None
+    ) -> None:
+        """Work by `steps`; slices after the first one wait in `budget`.
+
+        `on_end` is called when work that took several slices ends. Its result may be an awaitable.
+        """
+        self._on_end = on_end
         self._steps = steps
         self._budget = budget
         self._future: asyncio.Future[Any] | None = None
@@ -59,6 +68,7 @@ class SlicedWork:
         assert future is not None
         if future.done():
             self._steps.close()
+            self._end()
             return
         try:
             awaited = self._slice()
@@ -70,6 +80,12 @@ class SlicedWork:
             future.set_exception(error)
         else:
             self._continue_after(awaited)
+            return
+        self._end()
+
+    def _end(self) -> None:
+        if self._on_end is not None:
+            self._on_end()
 
     def _slice(self) -> Any:
         """Work until the slice is full: returns None, or what to wait for before the next one."""

@@ -47,6 +47,7 @@ from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
+    from sparkraft.metadata.snapshot import VersionedRecord
     from sparkraft.security.login import Credentials
     from sparkraft.server.env import Env
     from sparkraft.server.raft.past_images import PastImages
@@ -264,13 +265,13 @@ class RaftDriver(QuorumStatus):
         self.step(events.ResignRequested(epoch=LeaderEpoch(epoch)))
 
     async def create_snapshot(
-        self, offset: int, epoch: int, records: Iterable[tuple[Any, int]]
+        self, offset: int, epoch: int, records: "Iterable[VersionedRecord | None]"
     ) -> bool:
         """Write a snapshot of the state before `offset`, whose last record was of `epoch`.
 
-        `records` are the (message, version)s of an immutable image. They are encoded in slices, so
-        that the event loop keeps running. Returns False if the snapshot exists already, or if
-        another one is being written.
+        `records` are those of an immutable image, as `records_in_pieces` has them. They are encoded
+        in slices, so that the event loop keeps running. Returns False if the snapshot exists
+        already, or if another one is being written.
 
         Raises:
             KafkaError: INVALID_REQUEST if `offset` is not committed or lies inside a batch.

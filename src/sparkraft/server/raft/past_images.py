@@ -6,7 +6,7 @@ loop keeps running. As in `metadata.replay`, an image never ends inside a metada
 """
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from sparkraft.base.loop_work import LoopBound
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.metadata.replay import Replay
-from sparkraft.metadata.snapshot import records_of
+from sparkraft.metadata.snapshot import Pieces, records_in_pieces
 from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.records.record import decode_records
 from sparkraft.server.raft.committed_log import (
@@ -44,6 +44,9 @@ KEPT_SECONDS = 60.0
 READS_MAX = 4
 """Images made at the same time; more requests are refused until one is done."""
 
+END = object()
+"""The records have ended."""
+
 RECORD_UNITS = 5
 """Units of work of a record that is decoded and applied (`registry.Steps`)."""
 
@@ -67,18 +70,20 @@ class PastImage:
     image: ClusterImage
     at_ms: int
     position: int = 0
-    records: "Iterator[tuple[Any, int]] | None" = None
+    records: "Pieces | None" = None
 
-    def take_records(self, cursor: int) -> Generator[int, None, Iterator[tuple[Any, int]]]:
+    def take_records(self, cursor: int) -> Generator[int, None, Pieces]:
         """The records from `cursor` on. A client that requests pages in order skips none."""
         records, self.records = self.records, None
         at = self.position
         if records is None or at != cursor:
-            records, at = records_of(self.image), 0
-        for _ in range(cursor - at):
-            if next(records, None) is None:
+            records, at = records_in_pieces(self.image), 0
+        while at < cursor:
+            found = next(records, END)
+            if found is END:
                 wrong = f"the image has fewer than {cursor} records"
                 raise KafkaError(ErrorCode.POSITION_OUT_OF_RANGE, wrong)
+            at += found is not None
             yield RECORD_UNITS
         return records
 

@@ -4,8 +4,7 @@ Not here: when to take a snapshot (`server.controller.snapshots`).
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
@@ -17,6 +16,9 @@ from sparkraft.server.raft import records as log_records
 from sparkraft.storage.snapshot_files import SnapshotFile, snapshot_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkraft.metadata.snapshot import VersionedRecord
     from sparkraft.raft.log_view import LogView
     from sparkraft.server.env import Env
     from sparkraft.server.raft.core_host import CoreHost
@@ -42,7 +44,9 @@ class SnapshotWriter:
         self._is_writing = False
         self._clean_timer: asyncio.TimerHandle | None = None
 
-    async def create(self, offset: int, epoch: int, records: Iterable[tuple[Any, int]]) -> bool:
+    async def create(
+        self, offset: int, epoch: int, records: "Iterable[VersionedRecord | None]"
+    ) -> bool:
         """Write a snapshot of the state before `offset`; `RaftDriver.create_snapshot` has more."""
         snapshot = log_records.file_id(EpochAndOffset(LeaderEpoch(epoch), Offset(offset)))
         timestamp = self._check(Offset(offset), LeaderEpoch(epoch))
@@ -76,13 +80,16 @@ class SnapshotWriter:
         return Millis(header.max_timestamp)
 
     async def _write(
-        self, file: SnapshotFile, records: Iterable[tuple[Any, int]], timestamp: Millis
+        self, file: SnapshotFile, records: "Iterable[VersionedRecord | None]", timestamp: Millis
     ) -> None:
         voters, level = self._log_view.voters_at(file.id.offset)
         framed: list[bytes] = []
-        for count, (message, version) in enumerate(records):
-            framed.append(encode_metadata_record(message, version))
-            if count % SLICE_RECORDS == SLICE_RECORDS - 1:
+        for each in records:
+            if each is None:
+                await asyncio.sleep(0)
+                continue
+            framed.append(encode_metadata_record(*each))
+            if len(framed) % SLICE_RECORDS == 0:
                 await asyncio.sleep(0)
         batches = snapshot_batches(
             framed,

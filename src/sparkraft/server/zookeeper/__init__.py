@@ -1,6 +1,8 @@
 """A broker in ZooKeeper mode: it registers, follows the controller, or is the controller.
 
 lifecycle         registration, controlled shutdown
+migrating         registration with a quorum as well, while the cluster is migrated to KRaft
+epochs            the broker epoch of either registration
 control           the controller's requests: LeaderAndIsr, StopReplica, UpdateMetadata
 hosting           replicas, as LeaderAndIsr and StopReplica assign them
 configs           configs in ZooKeeper, and their change notifications

@@ -13,6 +13,7 @@ Not done: passwords among the configs of brokers, which Kafka encrypts; groups a
 which ZooKeeper mode does not have.
 """
 
+import asyncio
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,8 @@ class ConfigChanges:
         self._session = session
         self._present = present
         self._context = context
+        self._merging = asyncio.Lock()
+        """Held from a read of an entity to its write: a user has quotas and credentials."""
 
     # ---- configs
 
@@ -124,25 +127,31 @@ class ConfigChanges:
         await self._present.read(paths.values())
         decision = client_quotas.alter_client_quotas(self._context(), call)
         for entity, changes in _quota_changes(decision.records).items():
-            await self._write_quotas(paths[entity], changes)
+            await self.merge(paths[entity], changes)
         return decision.response
 
-    async def _write_quotas(self, entity: str, changes: dict[str, str | None]) -> None:
+    async def merge(self, entity: str, changes: dict[str, str | None]) -> None:
+        """Set some configs of an entity of quotas, and remove those that are None.
+
+        Raises:
+            KafkaError: see `write_config`.
+        """
         client = self._session.client
         path = f"{CONFIG}/{entity}"
-        values: dict[str, str] = {}
-        with suppress(NoNodeError):
-            data, _ = await client.submit_until_connected(GetData(path=path))
-            values = decode_configs(path, data)
-        for key, value in changes.items():
-            if value is None:
-                values.pop(key, None)
+        async with self._merging:
+            values: dict[str, str] = {}
+            with suppress(NoNodeError):
+                data, _ = await client.submit_until_connected(GetData(path=path))
+                values = decode_configs(path, data)
+            for key, value in changes.items():
+                if value is None:
+                    values.pop(key, None)
+                else:
+                    values[key] = value
+            if values:
+                await write_config(client, entity, values)
             else:
-                values[key] = value
-        if values:
-            await write_config(client, entity, values)
-        else:
-            await _delete(client, path)
+                await _delete(client, path)
         await _notify(client, entity)
 
 

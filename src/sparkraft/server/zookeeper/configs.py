@@ -1,19 +1,17 @@
-"""Configs and client quotas of a cluster in ZooKeeper mode, and the notifications of their changes.
+"""Configs, quotas and SCRAM credentials of a cluster in ZooKeeper mode, and their changes.
 
     /config/changes/config_change_N → the znode of the entity, read now → a new image
 
-Kafka 3.9 (`ZkConfigManager`, `ZkNodeChangeNotificationListener`): the watch is set first, then all
-entities are read. The configs of a new topic have no notification; they are read when the topic is
-first seen, before its log is created (`LogManager.fetchLogConfig`). A notification is carried out
-once, in order; a new session reads everything again. Each broker deletes notifications older than
-15 minutes. A malformed notification is logged and skipped.
+Kafka 3.9 (`ZkConfigManager`): the watch is set first, then all entities are read. The configs of a
+new topic have no notification; they are read when the topic is first seen, before its log is
+created (`LogManager.fetchLogConfig`). A new session reads everything again. The znode of a user has
+its quotas and its SCRAM credentials.
 
-Not done: SCRAM credentials in `/config/users`, encrypted values of broker configs.
+Not done: encrypted values of broker configs.
 """
 
 import asyncio
 import logging
-import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -29,10 +27,12 @@ from sparkraft.security.quotas import (
     QuotaEntity,
     quota_entity,
 )
+from sparkraft.security.scram import BY_NAME
+from sparkraft.server.zookeeper.notifications import ChangeNotifications
 from sparkraft.zookeeper.errors import NoNodeError, SessionExpiredError, ZooKeeperError
-from sparkraft.zookeeper.exchange import EventType
-from sparkraft.zookeeper.requests import Delete, GetChildren, GetData
+from sparkraft.zookeeper.requests import GetChildren, GetData
 from sparkraft.zookeeper.znodes.changes import decode_config_change
+from sparkraft.zookeeper.znodes.credentials import decode_credential
 from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY
 from sparkraft.zookeeper.znodes.json_form import ZnodeError
 from sparkraft.zookeeper.znodes.topics import CONFIG, decode_configs
@@ -44,25 +44,69 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
-    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.metadata.image import ClusterImage, ScramCredential
     from sparkraft.server.zookeeper.images import ZooKeeperImages
     from sparkraft.server.zookeeper.session import EnsembleSession
-    from sparkraft.zookeeper.exchange import WatchEvent
-    from sparkraft.zookeeper.requests import Request, Stat
-
-    Configs = MapMutation[tuple[int, str], Map[str, str]]
-    Quotas = MapMutation[QuotaEntity, Map[str, float]]
+    from sparkraft.zookeeper.requests import Request
 
 log = logging.getLogger(__name__)
 
 CHANGES = f"{CONFIG}/changes"
 
-KEEP_MS = 15 * 60_000
-"""Age from which a notification is deleted: Kafka's `changeExpirationMs`."""
-
 _RESOURCES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
 _QUOTAS = {"clients": CLIENT_ID, "users": USER, "ips": IP}
-_NUMBER = re.compile(r"config_change_([0-9]{10})")
+
+
+class _Entities:
+    """The part of an image that comes from `/config`, while it is changed.
+
+    Attributes:
+        configs: resource → its configs.
+        quotas: entity → its quotas.
+        scram: mechanism and user → credential.
+    """
+
+    def __init__(
+        self,
+        configs: "Map[tuple[int, str], Map[str, str]]",
+        quotas: "Map[QuotaEntity, Map[str, float]]",
+        scram: "Map[tuple[int, str], ScramCredential]",
+    ) -> None:
+        self.configs: MapMutation[tuple[int, str], Map[str, str]] = configs.mutate()
+        self.quotas: MapMutation[QuotaEntity, Map[str, float]] = quotas.mutate()
+        self.scram: MapMutation[tuple[int, str], ScramCredential] = scram.mutate()
+
+    def put(self, entity: str, values: "Mapping[str, str]") -> None:
+        """Replace the configs of an entity, such as `topics/t`; without values it has none."""
+        kind, _, name = entity.partition("/")
+        resource = _RESOURCES.get(kind)
+        if resource is not None:
+            shown = "" if name == DEFAULT_ENTITY else name
+            _put(self.configs, (resource, shown), Map(values))
+        elif kind in _QUOTAS:
+            _put(self.quotas, _quota_entity(entity), _quotas_in(values, is_ip=kind == "ips"))
+            if kind == "users" and "/" not in name and name != DEFAULT_ENTITY:
+                self._put_credentials(entity, unquote(name), values)
+
+    def _put_credentials(self, entity: str, user: str, values: "Mapping[str, str]") -> None:
+        for mechanism in BY_NAME.values():
+            found = None
+            if mechanism.name in values:
+                try:
+                    found = decode_credential(
+                        f"{CONFIG}/{entity}", mechanism.name, values[mechanism.name]
+                    )
+                except ZnodeError as error:
+                    log.warning("A credential is ignored: %s", error)
+            _put(self.scram, (mechanism.type, user), found)
+
+    def on(self, image: "ClusterImage") -> "ClusterImage":
+        """The image with these configs, quotas and credentials."""
+        return image._replace(
+            configs=self.configs.finish(),
+            quotas=self.quotas.finish(),
+            scram=self.scram.finish(),
+        )
 
 
 class ZooKeeperConfigs:
@@ -73,41 +117,32 @@ class ZooKeeperConfigs:
     ) -> None:
         self._session = session
         self._images = images
-        self._clock = clock
-        self._last = -1
-        """Number of the last notification that was carried out."""
+        self._changes = ChangeNotifications(
+            session, clock, f"{CHANGES}/config_change_", self._on_change
+        )
         self._listeners: list[Callable[[str], None]] = []
         self._topics: set[str] = set()
         """Topics whose configs are in the image, if they have any."""
         self._reading = asyncio.Lock()
         """Held from a read to the image with it: an older read never replaces a newer one."""
-        self._wake = asyncio.Event()
-        session.add_watcher(self._on_event)
         session.add_session_listener(self.load)
 
     def add_listener(self, listener: "Callable[[str], None]") -> None:
         """Call `listener` with each entity, such as `topics/t`, whose change is in the image."""
         self._listeners.append(listener)
 
-    def _on_event(self, event: "WatchEvent") -> None:
-        if event.path == CHANGES and event.type is EventType.NODE_CHILDREN_CHANGED:
-            self._wake.set()
-
     async def load(self) -> None:
         """Watch the notifications, then read every entity and publish an image."""
         async with self._reading:
-            numbers = await self._numbers()
-            self._last = max(numbers, default=self._last)
+            await self._changes.skip()
             found = await self._fetch(await self._entities())
-            configs: Configs = Map[tuple[int, str], Map[str, str]]().mutate()
-            quotas: Quotas = Map[QuotaEntity, Map[str, float]]().mutate()
+            entities = _Entities(Map(), Map(), Map())
             for entity, values in found.items():
-                _put_entity(configs, quotas, entity, values)
+                entities.put(entity, values)
             self._topics = {
                 entity.removeprefix("topics/") for entity in found if entity.startswith("topics/")
             }
-            image = self._images.image._replace(configs=configs.finish(), quotas=quotas.finish())
-            self._images.publish(image, None)
+            self._images.publish(entities.on(self._images.image), None)
 
     async def read(self, entities: "Iterable[str]") -> None:
         """Read entities, such as `topics/t`, and publish an image."""
@@ -136,55 +171,15 @@ class ZooKeeperConfigs:
         self._topics.difference_update(topics)
 
     async def run(self) -> None:
-        """Carry out notifications until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._carry_out()
-            except SessionExpiredError:
-                continue  # the next session reads everything
-            except ZooKeeperError as error:
-                log.warning("Config changes could not be read: %s", error)
+        """Follow notifications until cancelled."""
+        await self._changes.run()
 
-    # ---- notifications
-
-    async def _numbers(self) -> dict[int, str]:
-        """Number → path of each notification, in order; sets the watch."""
-        names, _ = await self._submit(GetChildren(path=CHANGES, watch=True))
-        found = {int(m[1]): f"{CHANGES}/{m[0]}" for m in map(_NUMBER.fullmatch, names) if m}
-        return dict(sorted(found.items()))
-
-    async def _carry_out(self) -> None:
-        numbers = await self._numbers()
-        for number, path in numbers.items():
-            try:
-                data, stat = await self._submit(GetData(path=path))
-            except NoNodeError:
-                continue  # another broker has deleted it
-            if number > self._last:
-                self._last = number
-                await self._apply(path, data)
-            await self._maybe_delete(path, stat)
-
-    async def _apply(self, path: str, data: bytes) -> None:
-        try:
-            entity = decode_config_change(path, data)
-        except ZnodeError as error:
-            log.warning("A config change is ignored: %s", error)
-            return
+    async def _on_change(self, path: str, data: bytes) -> None:
+        entity = decode_config_change(path, data)
         log.info("Configs of %s have changed", entity)
         await self.read([entity])
         for listener in self._listeners:
             listener(entity)
-
-    async def _maybe_delete(self, path: str, stat: "Stat") -> None:
-        if self._clock.wall_ms() - stat.ctime < KEEP_MS:
-            return
-        try:
-            await self._submit(Delete(path=path))
-        except NoNodeError:
-            return
 
     # ---- entities
 
@@ -228,30 +223,17 @@ class ZooKeeperConfigs:
     def _publish(self, found: "Mapping[str, Mapping[str, str]]") -> None:
         """Publish an image with these configs; all others are those of the newest image."""
         image = self._images.image
-        configs, quotas = image.configs.mutate(), image.quotas.mutate()
+        entities = _Entities(image.configs, image.quotas, image.scram)
         for entity, values in found.items():
-            _put_entity(configs, quotas, entity, values)
-        image = image._replace(configs=configs.finish(), quotas=quotas.finish())
+            entities.put(entity, values)
+        image = entities.on(image)
         self._images.publish(image, _topics_of(image, found))
 
     async def _submit(self, request: "Request") -> Any:
         return await self._session.client.submit_until_connected(request)
 
 
-def _put_entity(
-    configs: "Configs", quotas: "Quotas", entity: str, values: "Mapping[str, str]"
-) -> None:
-    """Replace the configs of an entity; without values it has none."""
-    kind, _, name = entity.partition("/")
-    resource = _RESOURCES.get(kind)
-    if resource is not None:
-        shown = "" if name == DEFAULT_ENTITY else name
-        _put(configs, (resource, shown), Map(values))
-    elif kind in _QUOTAS:
-        _put(quotas, _quota_entity(entity), _quotas_in(values, is_ip=kind == "ips"))
-
-
-def _put(values: "MapMutation[Any, Any]", key: object, value: Map[str, Any]) -> None:
+def _put(values: "MapMutation[Any, Any]", key: object, value: Any) -> None:
     if value:
         values[key] = value
     else:

@@ -5,7 +5,12 @@ with STALE_BROKER_EPOCH; -1 passes. The highest controller epoch of any request 
 request with a lower one is refused with STALE_CONTROLLER_EPOCH: two controllers may send for a
 moment.
 
-Kafka 3.9: `KafkaApis.handleLeaderAndIsrRequest` and the two others.
+A KRaft controller that migrates the cluster (KIP-866) has the broker epoch of this broker's
+registration with the quorum. Its first requests are full: topics and replicas that are not in them
+do not exist, and logs of such replicas are set aside, because this broker may have missed their
+deletion.
+
+Kafka 3.9: `KafkaApis.handleLeaderAndIsrRequest` and the two others, `ZkBrokerEpochManager`.
 """
 
 import asyncio
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
     from sparkraft.server.zookeeper.update import Update
 
 log = logging.getLogger(__name__)
+
+_FULL = 2
+"""`type` of a request that has all partitions (KIP-866)."""
 
 Results = dict[tuple[str, int], ErrorCode]
 """(topic, partition) → its result."""
@@ -67,20 +75,23 @@ class ControllerRequests:
         broker_epoch: "BrokerEpoch",
         controller: "KnownController",
         configs: "TopicConfigReader",
+        quorum_epoch: "BrokerEpoch | None" = None,
     ) -> None:
         """Serve.
 
         Args:
             images: takes the images that UpdateMetadata makes.
             hosting: takes the partitions of LeaderAndIsr and StopReplica.
-            broker_epoch: of this broker's registration.
+            broker_epoch: of this broker's registration in ZooKeeper.
             controller: learns the controller from UpdateMetadata.
             configs: reads the configs of new topics.
+            quorum_epoch: of this broker's registration with a quorum; None unless it migrates.
         """
         self.controller_epoch = -1
         self._images = images
         self._hosting = hosting
         self._broker_epoch = broker_epoch
+        self._quorum_epoch = quorum_epoch
         self._controller = controller
         self._configs = configs
         self._lock = asyncio.Lock()
@@ -89,6 +100,11 @@ class ControllerRequests:
     def controller_id(self) -> int:
         """The controller of the last UpdateMetadata; -1 if there was none."""
         return self._controller.id
+
+    @property
+    def has_kraft_controller(self) -> bool:
+        """Whether that is a KRaft controller: clients cannot reach it."""
+        return self._controller.is_kraft
 
     async def lead_and_follow(self, request: "LeaderAndIsrRequest") -> Results:
         """Host the partitions of a LeaderAndIsr; the result of each.
@@ -99,7 +115,12 @@ class ControllerRequests:
         async with self._lock:
             self._begin(request, "LeaderAndIsr")
             await self._configs.learn(topic.topic_name for topic in request.topic_states)
-            return await self._hosting.lead_and_follow(list(_assigned(request)))
+            assigned = list(_assigned(request))
+            if _is_full(request):
+                await self._hosting.set_strays_aside(assigned)
+            return await self._hosting.lead_and_follow(
+                assigned, is_kraft=request.is_kraft_controller
+            )
 
     async def stop(self, request: "StopReplicaRequest") -> Results:
         """Stop the partitions of a StopReplica; the result of each.
@@ -120,23 +141,26 @@ class ControllerRequests:
         async with self._lock:
             self._begin(request, "UpdateMetadata")
             await self._configs.learn(topic.topic_name for topic in request.topic_states)
-            update = await _in_pieces(updated(self._images.image, request))
+            steps = updated(self._images.image, request, is_full=_is_full(request))
+            update = await _in_pieces(steps)
             # Configs may have changed meanwhile.
             image = self._images.image._replace(
                 brokers=update.image.brokers,
                 topics_by_id=update.image.topics_by_id,
                 topics_by_name=update.image.topics_by_name,
             )
-            self._controller.on_update(request.controller_id)
+            self._controller.on_update(request.controller_id, is_kraft=request.is_kraft_controller)
             self._images.publish(image, update.changed)
-            self._configs.forget(
-                topic.topic_name
-                for topic in request.topic_states
-                if topic.topic_name not in image.topics_by_name
-            )
+            self._configs.forget(name for name in update.names if name not in image.topics_by_name)
 
     def _begin(self, request: ControlRequest, name: str) -> None:
-        own = self._broker_epoch.value
+        epoch = self._quorum_epoch if request.is_kraft_controller else self._broker_epoch
+        if epoch is None:
+            wrong = "zookeeper.metadata.migration.enable is false on this broker"
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"{name} of a KRaft controller: {wrong}"
+            )
+        own = epoch.value
         if request.broker_epoch != NO_EPOCH and request.broker_epoch < own:
             log.info(
                 "%s of controller %d has broker epoch %d, but this broker's is %d",
@@ -156,6 +180,10 @@ class ControllerRequests:
             )
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
+
+
+def _is_full(request: "LeaderAndIsrRequest | UpdateMetadataRequest") -> bool:
+    return request.is_kraft_controller and request.type == _FULL
 
 
 async def _in_pieces(steps: "Generator[int, None, Update]") -> "Update":

@@ -17,28 +17,37 @@ know, and the session of a broker that hangs ends.
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.zookeeper.controller.control_messages import (
     MissingListenerError,
-    control_message,
+    encoded_message,
     leader_and_isr_errors,
     stop_replica_errors,
 )
 from sparkraft.zookeeper.controller.events import LeaderAndIsrResponded, StopReplicaResponded
-from sparkraft.zookeeper.controller.requests import LeaderAndIsrRequest, StopReplicaRequest
+from sparkraft.zookeeper.controller.requests import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from sparkraft.zookeeper.controller.steps import pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 
     from sparkraft.base.env import Clock
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.client.connection import Connection
+    from sparkraft.security.login import Credentials
     from sparkraft.tls.dialing import Connect
     from sparkraft.zookeeper.controller.control_messages import ControlMessage, Sender
     from sparkraft.zookeeper.controller.events import Event
     from sparkraft.zookeeper.controller.requests import ControlRequest
     from sparkraft.zookeeper.controller.values import Broker
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +55,46 @@ RETRY_MS = 100
 """Between attempts: Kafka's pause."""
 
 
+class MetadataOfBatch:
+    """UpdateMetadata of one batch, which is encoded once.
+
+    The requests of a batch to all brokers differ in the broker epoch only.
+    """
+
+    def __init__(self, request: UpdateMetadataRequest) -> None:
+        self._first = request
+        self._turn = asyncio.Lock()
+        self._encoded: ControlMessage | None = None
+
+    def contains(self, request: UpdateMetadataRequest) -> bool:
+        """Whether a request has the content of this batch."""
+        first = self._first
+        return (
+            request.partitions is first.partitions
+            and request.live_brokers is first.live_brokers
+            and request.scope == first.scope
+            and request.controller_epoch == first.controller_epoch
+        )
+
+    async def message_to(
+        self,
+        request: UpdateMetadataRequest,
+        encode: "Callable[[ControlRequest], Awaitable[ControlMessage]]",
+    ) -> "ControlMessage":
+        """Return the message with the epoch of the receiver; `encode` makes the first one."""
+        async with self._turn:
+            if self._encoded is None:
+                self._encoded = await encode(request)
+        return self._encoded.to_another_broker(request.broker_epoch)
+
+
 class Queued(NamedTuple):
     """A request that waits."""
 
     request: "ControlRequest"
     queued_ms: int
+    metadata: MetadataOfBatch | None
+    """Of an UpdateMetadata request."""
 
 
 class ControlChannels:
@@ -68,6 +112,7 @@ class ControlChannels:
         clock: "Clock",
         *,
         connect: "Connect",
+        login: "Credentials | None",
         timeout_ms: int,
         brokers: "Callable[[], Mapping[int, Broker]]",
         put: "Callable[[Event], None]",
@@ -80,6 +125,7 @@ class ControlChannels:
             sender: this controller.
             clock: measures how long requests wait.
             connect: opens connections to the inter-broker listeners.
+            login: authenticates each of them; None: they are not authenticated.
             timeout_ms: `controller.socket.timeout.ms`.
             brokers: returns the registered brokers, as the controller knows them.
             put: takes the events of responses.
@@ -90,6 +136,7 @@ class ControlChannels:
         self._sender = sender
         self.clock = clock
         self._connect = connect
+        self._login = login
         self.timeout_ms = timeout_ms
         self._brokers = brokers
         self._put = put
@@ -104,11 +151,17 @@ class ControlChannels:
     def send(self, requests: "tuple[ControlRequest, ...]") -> None:
         """Queue requests."""
         now = self.clock.mono_ms()
+        shared: MetadataOfBatch | None = None
         for request in requests:
+            metadata = None
+            if isinstance(request, UpdateMetadataRequest):
+                if shared is None or not shared.contains(request):
+                    shared = MetadataOfBatch(request)
+                metadata = shared
             channel = self.by_broker.get(request.broker)
             if channel is None or channel.broker_epoch != request.broker_epoch:
                 channel = self._open(request)
-            channel.put(Queued(request, now))
+            channel.put(Queued(request, now, metadata))
 
     def _open(self, request: "ControlRequest") -> "BrokerChannel":
         self._close(request.broker)
@@ -137,19 +190,28 @@ class ControlChannels:
         named = (each for each in registered.endpoints if each.listener == self._sender.listener)
         return next(((each.host, each.port) for each in named), None)
 
-    async def message_of(self, request: "ControlRequest") -> "ControlMessage":
-        """A request as Kafka's message; other tasks run in between.
+    async def message_of(self, queued: Queued) -> "ControlMessage":
+        """A request as Kafka's message, its arrays encoded; other tasks run in between.
 
         Raises:
             MissingListenerError: see `control_message`.
         """
-        steps = control_message(request, self._sender)
+        if queued.metadata is None:
+            return await self._encode(queued.request)
+        assert isinstance(queued.request, UpdateMetadataRequest)
+        return await queued.metadata.message_to(queued.request, self._encode)
+
+    async def _encode(self, request: "ControlRequest") -> "ControlMessage":
+        return await self._complete(encoded_message(request, self._sender))
+
+    async def _complete(self, steps: "Generator[int, None, T]") -> T:
+        """Do work in pieces; other tasks run in between."""
         while True:
             try:
                 units = next(steps)
             except StopIteration as end:
-                message: ControlMessage = end.value
-                return message
+                result: T = end.value
+                return result
             await self._on_worked(units)
 
     async def open_connection(self, host: str, port: int) -> "Connection":
@@ -163,22 +225,33 @@ class ControlChannels:
             timeout_ms=self.timeout_ms,
             negotiate=False,
             connect=self._connect,
+            login=self._login,
         )
 
-    def on_response(self, request: "ControlRequest", response: Any) -> None:
-        """Pass the results of a response to the controller."""
+    async def on_response(self, request: "ControlRequest", response: Any) -> None:
+        """Pass the results of a response to the controller; other tasks run in between."""
         error = response.error_code
         if isinstance(request, LeaderAndIsrRequest):
-            errors = leader_and_isr_errors(response, request.topic_ids)
+            errors = await self._complete(leader_and_isr_errors(response, request.topic_ids))
             self._put(LeaderAndIsrResponded(request.broker, error, errors))
         elif isinstance(request, StopReplicaRequest):
-            deleted = {at for at, each in request.partitions.items() if each.delete}
-            errors = stop_replica_errors(response)
-            if deleted:
-                failed_or_not = {at: code for at, code in errors.items() if at in deleted}
-                self._put(StopReplicaResponded(request.broker, error, failed_or_not))
+            errors = await self._complete(_of_deleted(request, response))
+            if errors:
+                self._put(StopReplicaResponded(request.broker, error, errors))
         elif error:
             log.warning("UpdateMetadata to broker %d: %s", request.broker, ErrorCode(error).name)
+
+
+def _of_deleted(
+    request: StopReplicaRequest, response: Any
+) -> "Generator[int, None, dict[TopicPartition, int]]":
+    """The error codes of the partitions whose deletion was requested."""
+    errors = yield from stop_replica_errors(response)
+    deleted: dict[TopicPartition, int] = {}
+    for piece in pieces(request.partitions.items()):
+        deleted.update((at, errors[at]) for at, each in piece if each.delete and at in errors)
+        yield len(piece)
+    return deleted
 
 
 class BrokerChannel:
@@ -225,19 +298,19 @@ class BrokerChannel:
                 while not self.queue:
                     self._wake.clear()
                     await self._wake.wait()
-                request, queued_ms = self.queue[0]
-                self.waited_ms += self._channels.clock.mono_ms() - queued_ms
-                await self._send(request)
+                queued = self.queue[0]
+                self.waited_ms += self._channels.clock.mono_ms() - queued.queued_ms
+                await self._send(queued)
                 self.queue.popleft()
                 self.sent += 1
         finally:
             if self._connection is not None:
                 self._connection.abort("the controller left this broker")
 
-    async def _send(self, request: "ControlRequest") -> None:
+    async def _send(self, queued: Queued) -> None:
         """Send a request until it is answered."""
         try:
-            message = await self._channels.message_of(request)
+            message = await self._channels.message_of(queued)
         except MissingListenerError as error:
             # Kafka's decision fails (BrokerEndPointNotAvailableException); the brokers learn of the
             # partitions when that broker has registered with the listener.
@@ -256,7 +329,7 @@ class BrokerChannel:
                 await self._disconnect()
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
-                self._channels.on_response(request, response)
+                await self._channels.on_response(queued.request, response)
                 return
 
     async def _connected(self) -> "Connection":

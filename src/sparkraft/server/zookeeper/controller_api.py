@@ -20,13 +20,16 @@ from sparkraft.zookeeper.controller.store import PRODUCER_IDS_PER_BLOCK
 from sparkraft.zookeeper.controller.values import IsrChangeRequest, LeaderAndIsr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    from sparkraft.base.ids import TopicPartition, Uuid
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.zookeeper.controller.admin import Failure
     from sparkraft.zookeeper.controller.isr import IsrResults
     from sparkraft.zookeeper.controller.values import ReplicaAssignment
     from sparkraft.zookeeper.controller_task import ControllerTask
+
+_IDS_VERSION = 2
+"""AlterPartition names topics by id from this version on (KIP-516)."""
 
 _EPOCHS_VERSION = 3
 """AlterPartition has the ISR with broker epochs from this version on (KIP-903)."""
@@ -35,18 +38,18 @@ _EPOCHS_VERSION = 3
 async def alter_partition(
     task: "ControllerTask", request: k56.AlterPartitionRequest, version: int
 ) -> k56.AlterPartitionResponse:
-    """AlterPartition: an unknown topic id is refused for its partitions only."""
-    names = _names_of({topic.topic_id for topic in request.topics}, task)
+    """AlterPartition: an unknown topic id is refused for its partitions only; v0-1 have names."""
+    names = _names_of(request.topics, task, version)
     states = {
-        (names[topic.topic_id], each.partition_index): LeaderAndIsr(
+        (name, each.partition_index): LeaderAndIsr(
             leader=request.broker_id,
             isr=_isr_of(each, version),
             leader_epoch=each.leader_epoch,
             partition_epoch=each.partition_epoch,
             recovery_state=each.leader_recovery_state,
         )
-        for topic in request.topics
-        if topic.topic_id in names
+        for name, topic in zip(names, request.topics, strict=True)
+        if name is not None
         for each in topic.partitions
     }
     event = events.AlterPartition(
@@ -60,22 +63,25 @@ async def alter_partition(
     results: IsrResults = await task.request(event)
     topics = [
         k56.AlterPartitionResponseTopicData(
+            topic_name=name or "",
             topic_id=topic.topic_id,
-            partitions=[
-                _altered(each.partition_index, names.get(topic.topic_id), results)
-                for each in topic.partitions
-            ],
+            partitions=[_altered(each.partition_index, name, results) for each in topic.partitions],
         )
-        for topic in request.topics
+        for name, topic in zip(names, request.topics, strict=True)
     ]
     return k56.AlterPartitionResponse(topics=topics)
 
 
-def _names_of(ids: "Iterable[Uuid]", task: "ControllerTask") -> "Mapping[Uuid, str]":
-    """The names of topics; those that the controller does not know are left out."""
-    wanted = set(ids)
+def _names_of(
+    topics: "Sequence[k56.AlterPartitionRequestTopicData]", task: "ControllerTask", version: int
+) -> list[str | None]:
+    """The name of each topic; None for an id that the controller does not know."""
+    if version < _IDS_VERSION:
+        return [topic.topic_name for topic in topics]
+    wanted = {topic.topic_id for topic in topics}
     known = task.controller.active.context.topic_ids
-    return {topic_id: name for name, topic_id in known.items() if topic_id in wanted}
+    names = {topic_id: name for name, topic_id in known.items() if topic_id in wanted}
+    return [names.get(topic.topic_id) for topic in topics]
 
 
 def _isr_of(partition: Any, version: int) -> tuple[int, ...]:

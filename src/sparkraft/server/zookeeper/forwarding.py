@@ -1,14 +1,18 @@
 """Requests for the controller of a cluster in ZooKeeper mode: decided here, or sent to it.
 
-While this node is the controller it decides. Configs are changed by any broker. Kafka 3.9 refuses
-such requests otherwise, with NOT_CONTROLLER unless it migrates to KRaft, and clients find the
-controller by Metadata. A broker of ours sends clients' requests on, without an Envelope: the
-controller sees them as this broker's own requests. That is right while no node has an authorizer,
-and one with an authorizer does not start in this mode.
+While this node is the controller it decides. Configs, access control lists and delegation tokens
+are changed by any broker. Kafka 3.9 refuses other requests, with NOT_CONTROLLER unless it migrates
+to KRaft, and clients find the controller by Metadata. A broker of ours sends on those of clients
+that are not authenticated, without an Envelope: the controller sees them as this broker's own
+requests. So a broker with an authorizer sends none on, nor those of an authenticated client: it
+refuses them, as Kafka does.
 
 A request that another broker of ours has sent on is not sent on again: two brokers that both
 believe the other to be the controller would send it to and fro. Requests of brokers themselves are
 not sent on either.
+
+While a KRaft controller migrates the cluster (KIP-866), all requests go to it, configs as well, in
+an Envelope.
 """
 
 import re
@@ -16,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.principal import ANONYMOUS
 from sparkraft.server.api.registry import load_api
+from sparkraft.server.broker.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.zookeeper.controllers import KnownController
     from sparkraft.server.zookeeper.own_controller import OwnControllerServices
 
 _OF_BROKERS = frozenset(
@@ -41,6 +48,7 @@ class ZooKeeperForwarding:
         config: "NodeConfig",
         channel: "ControllerChannel",
         own: "OwnControllerServices",
+        controller: "KnownController",
     ) -> None:
         """Prepare.
 
@@ -48,10 +56,12 @@ class ZooKeeperForwarding:
             config: of the node.
             channel: to the controller.
             own: the controller of this node.
+            controller: of the cluster.
         """
-        self._timeout_ms = config.number("request.timeout.ms")
-        self._channel = channel
+        self._to_controller = Forwarding(config, channel)
+        self._has_authorizer = config.has_authorizer
         self._own = own
+        self._controller = controller
 
     async def forward(
         self, context: "RequestContext", request: Any, *, tries_ms: int | None = None
@@ -61,25 +71,22 @@ class ZooKeeperForwarding:
         Attempts start within the request's own `timeout_ms`, else `tries_ms`.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT if there was no response in time; NOT_CONTROLLER for a
-                broker's request, if this node is not the controller.
+            KafkaError: REQUEST_TIMED_OUT if there was no response in time; NOT_CONTROLLER if this
+                node is not the controller, and the request is a broker's or an authenticated
+                client's, or this node has an authorizer, and no KRaft controller rules.
         """
         key = ApiKey(context.api_key)
-        if self._own.controller.serves(key):
+        if self._own.controller.serves(key) and not self._controller.is_kraft:
             return await self._decide(key, context, request)
         if key in _OF_BROKERS or _BROKERS_CLIENT_ID.fullmatch(context.client_id or ""):
             # As Kafka: a ControllerMovedException for ControlledShutdown.
             is_shutdown = key is ApiKey.CONTROLLED_SHUTDOWN
             code = ErrorCode.STALE_CONTROLLER_EPOCH if is_shutdown else ErrorCode.NOT_CONTROLLER
             raise KafkaError(code, "this broker is not the controller")
-        own_ms = getattr(request, "timeout_ms", 0)
-        response = await self._channel.send(
-            request, key, timeout_ms=self._timeout_ms, tries_ms=own_ms if own_ms > 0 else tries_ms
-        )
-        throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms > 0:
-            context.connection.mute(throttle_ms)
-        return response
+        is_known = self._has_authorizer or context.principal != ANONYMOUS
+        if is_known and not self._controller.is_kraft:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        return await self._to_controller.forward(context, request, tries_ms=tries_ms)
 
     async def _decide(self, key: ApiKey, context: "RequestContext", request: Any) -> Any:
         api = load_api(key, controller_listener=False, zookeeper=True)

@@ -7,8 +7,14 @@ UpdateMetadata. Kafka 3.9: `ReplicaManager.becomeLeaderOrFollower`, `stopReplica
 Results of LeaderAndIsr for a partition:
     KAFKA_STORAGE_ERROR (56)         its log directory is offline
     INCONSISTENT_TOPIC_ID (103)      its log belongs to another topic of the same name
-    STALE_CONTROLLER_EPOCH (11)      the leader epoch is not newer than the known one
+    STALE_CONTROLLER_EPOCH (11)      the leader epoch is not newer than the known one; that of a
+                                     KRaft controller may be the same (KIP-866)
     UNKNOWN_TOPIC_OR_PARTITION (3)   this broker is not one of the replicas
+
+A topic is hosted under the id that the controller names; a topic without an id under a placeholder
+(inter.broker.protocol.version below 2.8). LeaderAndIsr may bring the id of a known topic, with the
+leader epoch that is known; or a controller of an older version may not know it. The replicas keep
+their roles then, and a log keeps its id once it has one.
 
 Results of StopReplica:
     KAFKA_STORAGE_ERROR (56)         its log directory is offline
@@ -24,6 +30,7 @@ from immutables import Map
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Uuid
 from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.placeholder_ids import is_same_topic, placeholder_id
 from sparkraft.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -32,12 +39,16 @@ from sparkraft.metadata.image import (
     Topic,
 )
 from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
+from sparkraft.server.broker.stray_logs import set_strays_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.protocol.messages.k04_leader_and_isr import LeaderAndIsrPartitionState
     from sparkraft.server.broker.replica_manager import ReplicaManager
+    from sparkraft.server.broker.stray_logs import IsAssigned
+    from sparkraft.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +67,7 @@ class Assigned(NamedTuple):
 
     topic: str
     topic_id: Uuid
+    """Zero if the topic has none, as far as the controller knows."""
     state: "LeaderAndIsrPartitionState"
 
     @property
@@ -89,7 +101,7 @@ class Hosting:
     def _publish(self, image: ClusterImage, changed: "Iterable[Uuid] | None") -> None:
         hosted = self._topics.topics_by_id
         merged = image._replace(topics_by_id=hosted, topics_by_name=self._topics.topics_by_name)
-        ids = None if changed is None else [each for each in changed if each in hosted]
+        ids = None if changed is None else sorted(each for each in changed if each in hosted)
         self._replicas.on_image(merged, ids)
 
     def _known(self, topic: str, index: int) -> PartitionState | None:
@@ -98,23 +110,82 @@ class Hosting:
 
     # ---- LeaderAndIsr
 
+    async def set_strays_aside(self, assigned: "Sequence[Assigned]") -> None:
+        """Stop all other partitions, and rename all other logs; nothing is deleted.
+
+        A log of another topic of the same name is one of them (`LogManager.findStrayReplicas`).
+        """
+        is_assigned = assigned_in({(one.topic, one.partition): one.topic_id for one in assigned})
+        for number, known in enumerate(list(self._logs.logs())):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if not is_assigned(known):
+                hosted = self._replicas.hosted(known.topic, known.partition)
+                if hosted is not None:
+                    self._replicas.forget(hosted)
+                self._remove(known.topic, known.partition)
+        self._publish(self._replicas.image, ())
+        await set_strays_aside(self._replicas, is_assigned)
+
+    def _identified(self, one: Assigned) -> Assigned:
+        """The same, with a placeholder if the topic has no id."""
+        if one.topic_id != Uuid.ZERO:
+            return one
+        return one._replace(topic_id=placeholder_id(one.topic))
+
+    def _follow_ids(
+        self, assigned: "Iterable[Assigned]"
+    ) -> "tuple[set[Uuid], set[TopicPartition]]":
+        """Host known topics under the ids of a request.
+
+        Returns the ids before and after, and the partitions whose log got its id.
+        """
+        changed: set[Uuid] = set()
+        learned: set[TopicPartition] = set()
+        for one in assigned:
+            known = self._topics.topic(one.topic)
+            if known is None or known.id == one.topic_id:
+                continue
+            if not is_same_topic(known.id, one.topic_id) or self._is_of_other_topic(one):
+                continue
+            for index in known.partitions:
+                if self._replicas.identify(one.topic, index, one.topic_id):
+                    learned.add((one.topic, index))
+            changed |= {known.id, one.topic_id}
+            self._topics = self._topics._replace(
+                topics_by_id=self._topics.topics_by_id.delete(known.id).set(
+                    one.topic_id, known._replace(id=one.topic_id)
+                ),
+                topics_by_name=self._topics.topics_by_name.set(one.topic, one.topic_id),
+            )
+        return changed, learned
+
     async def lead_and_follow(
-        self, assigned: "Sequence[Assigned]"
+        self, assigned: "Sequence[Assigned]", *, is_kraft: bool = False
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Host partitions; returns the result of each."""
+        """Host partitions; returns the result of each.
+
+        Args:
+            assigned: the partitions.
+            is_kraft: whether a KRaft controller assigns them.
+        """
         results: dict[tuple[str, int], ErrorCode] = {}
+        assigned = [self._identified(one) for one in assigned]
+        changed, learned = self._follow_ids(assigned)
         accepted: list[Assigned] = []
         for number, one in enumerate(assigned):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
-            error = self._objection(one)
+            error = self._objection(one, is_kraft=is_kraft)
+            if error is ErrorCode.STALE_CONTROLLER_EPOCH and self._is_repeated(one, learned):
+                error = None
             results[one.topic, one.partition] = ErrorCode.NONE if error is None else error
-            if error is None:
+            if error is None and not self._is_newer_here(one):
                 accepted.append(one)
                 self._put(one.topic, one.topic_id, one.partition, _state_of(one, self._node_id))
-        if not accepted:
+        changed |= {one.topic_id for one in accepted}
+        if not changed:
             return results
-        changed = {one.topic_id for one in accepted}
         self._publish(self._replicas.image, changed)
         await self._replicas.settle()
         for number, one in enumerate(accepted):
@@ -125,24 +196,45 @@ class Hosting:
                 results[one.topic, one.partition] = ErrorCode.KAFKA_STORAGE_ERROR
         return results
 
-    def _objection(self, one: Assigned) -> ErrorCode | None:
+    def _is_repeated(self, one: Assigned, learned: "Collection[TopicPartition]") -> bool:
+        """Whether a request has the known leader epoch, and brought the topic's id."""
+        known = self._known(one.topic, one.partition)
+        same = known is not None and known.leader_epoch == one.state.leader_epoch
+        return same and (one.topic, one.partition) in learned
+
+    def _is_newer_here(self, one: Assigned) -> bool:
+        """Whether only the request's partition epoch is old: it changes nothing, as in Kafka."""
+        known = self._known(one.topic, one.partition)
+        return (
+            known is not None
+            and one.state.leader_epoch == known.leader_epoch
+            and one.state.partition_epoch < known.partition_epoch
+        )
+
+    def _objection(self, one: Assigned, *, is_kraft: bool = False) -> ErrorCode | None:
         if self._is_offline(one.topic, one.topic_id, one.partition):
             return ErrorCode.KAFKA_STORAGE_ERROR
-        present = self._logs.get(one.topic, one.partition)
-        if present is not None and present.topic_id not in {None, one.topic_id}:
+        if self._is_of_other_topic(one):
             log.error(
-                "The log of %s has topic id %s, the controller has %s",
-                present.name,
-                present.topic_id,
+                "The log of %s-%d has another topic id than the controller: %s",
+                one.topic,
+                one.partition,
                 one.topic_id,
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID
         known = self._known(one.topic, one.partition)
-        if known is not None and one.state.leader_epoch <= known.leader_epoch:
+        if known is not None and one.state.leader_epoch < known.leader_epoch + (not is_kraft):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._node_id not in one.state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return None
+
+    def _is_of_other_topic(self, one: Assigned) -> bool:
+        """Whether the log here has another topic id (`UnifiedLog.topicId`, KIP-516)."""
+        present = self._logs.get(one.topic, one.partition)
+        if present is None or present.topic_id is None:
+            return False
+        return not is_same_topic(present.topic_id, one.topic_id)
 
     def _is_offline(self, topic: str, topic_id: "Uuid | None", index: int) -> bool:
         """Whether its directory has failed; a damaged log in a sound one may be fetched again."""
@@ -213,6 +305,16 @@ class Hosting:
                 topics_by_id=topics.topics_by_id.delete(found.id),
                 topics_by_name=topics.topics_by_name.delete(topic),
             )
+
+
+def assigned_in(kept: "Mapping[TopicPartition, Uuid]") -> "IsAssigned":
+    """The logs of some partitions, which have the topic ids given."""
+
+    def is_assigned(known: "PartitionLog") -> bool:
+        topic_id = kept.get((known.topic, known.partition))
+        return topic_id is not None and known.topic_id in {None, topic_id}
+
+    return is_assigned
 
 
 def _may_stop(requested: int, known: int) -> bool:

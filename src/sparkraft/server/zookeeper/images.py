@@ -1,9 +1,9 @@
 """Publishes the images of a broker in ZooKeeper mode (see `MetadataPublisher` for KRaft's).
 
 Brokers and partitions come from UpdateMetadata, configs from ZooKeeper. The offset of an image is
-its number. `metadata.version` in it is the level of inter.broker.protocol.version, which selects
-the versions of requests between brokers; no other feature is finalized, so that coordinators write
-the records of Kafka 3.9.
+its number. `metadata.version` in it is the level of inter.broker.protocol.version if it has one
+(from 3.3 on); no other feature is finalized, so that coordinators write the records of Kafka 3.9.
+The versions of requests between brokers are those of `inter_broker_versions`.
 """
 
 import asyncio
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from immutables import Map
 
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.metadata.features import METADATA_VERSION
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.server.zookeeper_config import HIGHEST_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,8 +32,9 @@ class ZooKeeperImages:
         image: the newest.
     """
 
-    def __init__(self, metadata_level: int) -> None:
-        self.image = EMPTY_IMAGE._replace(features=Map({METADATA_VERSION: metadata_level}))
+    def __init__(self, metadata_level: int | None) -> None:
+        levels = {} if metadata_level is None else {METADATA_VERSION: metadata_level}
+        self.image = EMPTY_IMAGE._replace(features=Map(levels))
         self._subscribers: list[Subscriber] = []
         self._waiters: dict[asyncio.Future[None], Callable[[ClusterImage], bool]] = {}
 
@@ -68,3 +71,9 @@ class ZooKeeperImages:
         finally:
             del self._waiters[waiter]
         return True
+
+
+def of_newest_version(context: DecisionContext) -> DecisionContext:
+    """For decisions that depend on metadata.version in KRaft mode only, such as on credentials."""
+    image = context.image._replace(features=Map({METADATA_VERSION: HIGHEST_LEVEL}))
+    return DecisionContext(image, context.config, context.entropy, context.sessions, context.tokens)

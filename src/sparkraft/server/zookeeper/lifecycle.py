@@ -7,6 +7,8 @@ broker registers again, with a new epoch. While it still leads partitions, Contr
 sent again, up to `controlled.shutdown.max.retries` times and
 `controlled.shutdown.retry.backoff.ms` apart; then the broker stops anyway, as in Kafka 3.9
 (`KafkaServer.doControlledShutdown`).
+
+If the advertised listeners change, the data of the registration is replaced.
 """
 
 import asyncio
@@ -17,7 +19,12 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.server.broker.lifecycle import BrokerState
 from sparkraft.server.identity import StartRefused
-from sparkraft.server.zookeeper.registration import check_endpoints, describe_broker, register
+from sparkraft.server.zookeeper.registration import (
+    check_endpoints,
+    describe_broker,
+    register,
+    update_registration,
+)
 from sparkraft.zookeeper.errors import ZooKeeperError
 from sparkraft.zookeeper.requests import Create
 from sparkraft.zookeeper.znodes.changes import encode_log_dir_event
@@ -28,9 +35,11 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
     from sparkraft.server.broker.controller_channel import ControllerChannel
-    from sparkraft.server.config import ListenerAddress, NodeConfig
+    from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
+    from sparkraft.server.zookeeper.advertised import Addresses, AdvertisedListeners
     from sparkraft.server.zookeeper.session import EnsembleSession
+    from sparkraft.zookeeper.znodes.brokers import Registration
 
 log = logging.getLogger(__name__)
 
@@ -52,19 +61,25 @@ class ZooKeeperLifecycle:
         env: "Env",
         session: "EnsembleSession",
         *,
-        advertised: "tuple[ListenerAddress, ...]",
+        advertised: "AdvertisedListeners",
         broker_epoch: "BrokerEpoch",
         channel: "ControllerChannel",
         spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]",
+        registration_version: int,
     ) -> None:
+        self._registration_version = registration_version
         self._config = config
         self._clock = env.clock
         self._session = session
         self._advertised = advertised
+        self._addresses: Addresses = ()
+        """Of the newest registration."""
+        self._registering = asyncio.Lock()
         self._epoch = broker_epoch
         self._channel = channel
         self._spawn = spawn
         self._stop = asyncio.Event()
+        self._has_left = False
         self.state = BrokerState.STARTING
         self.settled = asyncio.Event()
         self.running = asyncio.Event()
@@ -80,6 +95,10 @@ class ZooKeeperLifecycle:
         Raises:
             StartRefused: another broker has the id or an endpoint.
         """
+        self._advertised.add_listener(
+            lambda: self._spawn(self._advertise(), "advertised listeners")
+        )
+        self._addresses = self._advertised.addresses
         try:
             await self._register()
             self._session.add_session_listener(self._register_again)
@@ -87,13 +106,18 @@ class ZooKeeperLifecycle:
             self.state = BrokerState.RUNNING
             self.running.set()
             await self._stop.wait()
-            if self._config.flag("controlled.shutdown.enable"):
+            if self._config.flag("controlled.shutdown.enable") and not self._has_left:
                 await self._leave()
         finally:
             self.state = BrokerState.SHUT_DOWN
 
-    def stop(self) -> None:
-        """Begin a controlled shutdown."""
+    def stop(self, *, has_left: bool = False) -> None:
+        """Begin a controlled shutdown.
+
+        Args:
+            has_left: whether a KRaft controller rules, which gets no ControlledShutdown.
+        """
+        self._has_left = has_left
         self._stop.set()
 
     def report_offline(self, directory: "Uuid | None") -> None:
@@ -112,14 +136,38 @@ class ZooKeeperLifecycle:
 
     async def _register(self) -> None:
         node_id = self._config.node_id
-        registration = describe_broker(
-            self._advertised,
+        async with self._registering:
+            registration = self._registration(self._addresses)
+            await check_endpoints(self._session.client, node_id, registration)
+            self._epoch.on_registered(await register(self._session, node_id, registration))
+        log.info("Registered broker %d with broker epoch %d", node_id, self.broker_epoch)
+
+    def _registration(self, addresses: "Addresses") -> "Registration":
+        return describe_broker(
+            addresses,
+            version=self._registration_version,
             rack=self._config.text("broker.rack") or None,
             now_ms=self._clock.wall_ms(),
         )
-        await check_endpoints(self._session.client, node_id, registration)
-        self._epoch.on_registered(await register(self._session, node_id, registration))
-        log.info("Registered broker %d with broker epoch %d", node_id, self.broker_epoch)
+
+    async def _advertise(self) -> None:
+        """Replace the registration after the advertised listeners have changed.
+
+        If the session ends meanwhile, the next registration has the new listeners.
+        """
+        node_id = self._config.node_id
+        await self.running.wait()
+        async with self._registering:
+            addresses = self._advertised.addresses
+            registration = self._registration(addresses)
+            try:
+                await check_endpoints(self._session.client, node_id, registration)
+                self._addresses = addresses
+                await update_registration(self._session.client, node_id, registration)
+            except StartRefused as error:
+                log.warning("The advertised listeners are not registered: %s", error)
+            except ZooKeeperError as error:
+                log.info("The registration was not updated: %s", error)
 
     async def _register_again(self) -> None:
         try:

@@ -1,7 +1,7 @@
 """This node as a candidate for the controller of a ZooKeeper cluster, and as the controller.
 
-Without sparkraft.controllership.enable it never stands for the controller, and changes configs
-only.
+Without sparkraft.controllership.enable it never stands for the controller, and makes the changes
+that any broker makes: configs, quotas, access control lists, delegation tokens.
 
     broker registered ─► stand for /controller ─► events of watches, brokers and requests ─►
     decisions
@@ -17,8 +17,10 @@ new session starts. At a stop its session ends, which deletes /controller.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
 from sparkraft.controller.call import Call, no_quota
@@ -32,8 +34,12 @@ from sparkraft.server.controller.submission import set_error
 from sparkraft.server.zookeeper import controller_api
 from sparkraft.server.zookeeper.config_changes import ConfigChanges
 from sparkraft.server.zookeeper.control_channels import ControlChannels
-from sparkraft.server.zookeeper.controller_journal import controller_journal_file
+from sparkraft.server.zookeeper.controller_journal import (
+    PartitionJournalFile,
+    controller_journal_file,
+)
 from sparkraft.server.zookeeper.pausing import pausing
+from sparkraft.server.zookeeper.scram_changes import ScramChanges
 from sparkraft.server.zookeeper.topic_changes import TopicChanges
 from sparkraft.zookeeper.controller.active import Active, Settings
 from sparkraft.zookeeper.controller.control_messages import Sender
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import TopicPartition
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.login import Credentials
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.server.zookeeper.configs import ZooKeeperConfigs
@@ -74,6 +81,21 @@ IDLE = "Idle"
 NOT_ACTIVE = 0
 """Epoch while another node is the controller."""
 
+SERVED_BY_ANY = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
+"""Changes that each broker writes to ZooKeeper itself; all others need the controller."""
+
+Change = Callable[[Call[Any]], Awaitable[Any]]
 Decide = Callable[[ControllerTask, Any, int], Awaitable[Any]]
 
 _BY_EVENT: dict[ApiKey, Decide] = {
@@ -107,6 +129,8 @@ class OwnController:
         *,
         cluster_id: str,
         connect: "Connect",
+        login: "Credentials | None",
+        changes: "Mapping[ApiKey, Change]",
         spawn: "Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]",
     ) -> None:
         """Prepare.
@@ -119,6 +143,8 @@ class OwnController:
             configs: reads configs into them.
             cluster_id: as in ZooKeeper.
             connect: opens connections to the listeners of brokers for the controller.
+            login: authenticates each of them; None: they are not authenticated.
+            changes: more requests that any broker serves.
             spawn: runs a task of the node.
         """
         self._config = config
@@ -128,6 +154,7 @@ class OwnController:
         self._clock = env.clock
         self._spawn = spawn
         self._running: asyncio.Task[Any] | None = None
+        self._writing: asyncio.Task[Any] | None = None
         self._balancing: asyncio.Task[Any] | None = None
         self.queue_times = DurationStat()
         self.state_times: dict[str, DurationStat] = {}
@@ -139,11 +166,15 @@ class OwnController:
                 node_id=config.node_id,
                 unclean_leader_election=config.flag("unclean.leader.election.enable"),
                 imbalance_max=config.number("leader.imbalance.per.broker.percentage") / 100,
-                features_version=protocol.features,
-            )
+                protocol=protocol,
+            ),
+            new_topic_id=partial(random_uuid, env.entropy) if protocol.has_topic_ids else None,
         )
         file = controller_journal_file(env.disk, config.metadata_log_dir)
         self._active.journal.keep(file.read(), env.clock.wall_ms, file.append)
+        self._partition_file = PartitionJournalFile(
+            env.disk, config.metadata_log_dir, self._active.journal.partitions, env.clock.wall_ms
+        )
         self.task = ControllerTask(
             Controller(self._active),
             env.clock,
@@ -156,23 +187,34 @@ class OwnController:
             Sender(config.node_id, protocol, config.control_plane_listener_name),
             env.clock,
             connect=connect,
+            login=login,
             timeout_ms=config.number("controller.socket.timeout.ms"),
             brokers=lambda: self._active.context.brokers,
             put=self.task.put,
             on_worked=pausing(env),
             spawn=spawn,
         )
-        self._topics = TopicChanges(config, env, session, images, cluster_id=cluster_id)
-        changes = ConfigChanges(session, configs, lambda: self._topics.context)
-        self._config_changes: dict[ApiKey, Callable[[Call[Any]], Awaitable[Any]]] = {
-            ApiKey.ALTER_CONFIGS: changes.alter_configs,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: changes.incremental_alter_configs,
-            ApiKey.ALTER_CLIENT_QUOTAS: changes.alter_client_quotas,
+        self._topics = TopicChanges(
+            config,
+            env,
+            session,
+            images,
+            cluster_id=cluster_id,
+            has_topic_ids=protocol.has_topic_ids,
+        )
+        in_configs = ConfigChanges(session, configs, lambda: self._topics.context)
+        scram = ScramChanges(configs, in_configs, lambda: self._topics.context)
+        self._changes_by_any: dict[ApiKey, Change] = {
+            ApiKey.ALTER_CONFIGS: in_configs.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: in_configs.incremental_alter_configs,
+            ApiKey.ALTER_CLIENT_QUOTAS: in_configs.alter_client_quotas,
+            **changes,
         }
-        self._topic_changes: dict[ApiKey, Callable[[Call[Any]], Awaitable[Any]]] = {
+        self._changes_by_controller: dict[ApiKey, Change] = {
             ApiKey.CREATE_TOPICS: self._topics.create_topics,
             ApiKey.DELETE_TOPICS: self._topics.delete_topics,
             ApiKey.CREATE_PARTITIONS: self._topics.create_partitions,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram.alter,
         }
 
     # ---- as handlers use it
@@ -228,11 +270,11 @@ class OwnController:
             return await decide(self.task, request, version)
         if key is ApiKey.ELECT_LEADERS:
             return await self._elect_leaders(request, version)
-        change = self._config_changes.get(key)
+        change = self._changes_by_any.get(key)
         if change is None:
             if not self.is_active:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
-            change = self._topic_changes.get(key)
+            change = self._changes_by_controller.get(key)
         if change is None:
             unavailable = f"{key.name} is not available in ZooKeeper mode"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, unavailable)
@@ -270,8 +312,8 @@ class OwnController:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, wrong)
 
     def serves(self, key: ApiKey) -> bool:
-        """Whether this node decides such requests now; configs are decided by any broker."""
-        return self.is_active or key in self._config_changes
+        """Whether this node decides such requests now."""
+        return self.is_active or key in SERVED_BY_ANY
 
     # ---- running
 
@@ -284,6 +326,7 @@ class OwnController:
         self._session.add_expiry_listener(self.task.expire)
         self._session.add_session_listener(self._stand)
         self._running = self._spawn(self.task.run(), "ZooKeeper controller")
+        self._writing = self._spawn(self._partition_file.run(), "journal of partitions")
         await self._stand()
 
     async def _stand(self) -> None:
@@ -291,18 +334,20 @@ class OwnController:
 
     async def stop(self) -> None:
         """Stop; the end of the session deletes /controller."""
-        for task in (self._balancing, self._running):
+        for task in (self._balancing, self._running, self._writing):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         self.task.stop()
         self.channels.retain({})
+        await self._partition_file.close()
 
     def _send(self, requests: Any) -> None:
         self.channels.send(requests)
 
     def _on_handled(self, state: str, queued_ms: int, took_ms: int) -> None:
         """Count the event; follow a change of the role, and of the brokers."""
+        self._partition_file.wake()
         self.queue_times.add(queued_ms)
         if state != IDLE:
             self.state_times.setdefault(state, DurationStat()).add(took_ms)

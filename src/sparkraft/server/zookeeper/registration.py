@@ -50,9 +50,6 @@ TOP_LEVEL_PATHS = (
 )
 """Created by each broker at its start unless they exist."""
 
-REGISTRATION_VERSION = 5
-"""From inter.broker.protocol.version 2.7 on (KIP-584)."""
-
 
 async def create_top_level_paths(client: "ZooKeeperClient") -> None:
     """Create the znodes that a cluster needs, in Kafka's order."""
@@ -114,11 +111,18 @@ async def generate_broker_id(client: "ZooKeeperClient", reserved_max: int) -> in
 
 
 def describe_broker(
-    advertised: "Iterable[ListenerAddress]", *, rack: str | None, now_ms: int
+    advertised: "Iterable[ListenerAddress]", *, version: int, rack: str | None, now_ms: int
 ) -> Registration:
-    """The registration of a broker that starts now."""
+    """The registration of a broker that starts now.
+
+    Args:
+        advertised: its listeners.
+        version: of the znode's data.
+        rack: broker.rack.
+        now_ms: wall clock.
+    """
     return Registration(
-        version=REGISTRATION_VERSION,
+        version=version,
         endpoints=tuple(
             Endpoint(each.name, each.security_protocol.name, each.host, each.port)
             for each in advertised
@@ -153,6 +157,21 @@ async def check_endpoints(
                 f"Configured end points {common} in advertised listeners are already registered by "
                 f"broker {name}"
             )
+
+
+async def update_registration(
+    client: "ZooKeeperClient", broker_id: int, registration: Registration
+) -> None:
+    """Replace the data of a broker's znode; its broker epoch stays.
+
+    Kafka 3.9: `KafkaZkClient.updateBrokerInfo`. The controller watches the data, and sends changed
+    endpoints to all brokers.
+
+    Raises:
+        NoNodeError: the broker is not registered.
+    """
+    path = f"{BROKER_IDS}/{broker_id}"
+    await client.submit_until_connected(SetData(path=path, data=encode_registration(registration)))
 
 
 async def register(session: "EnsembleSession", broker_id: int, registration: Registration) -> int:

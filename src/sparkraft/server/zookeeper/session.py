@@ -11,15 +11,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from sparkraft.security.tls_settings import TlsConfigError
+from sparkraft.server.config import ConfigError
+from sparkraft.tls.dialing import client_dialing
 from sparkraft.zookeeper.client import State, ZooKeeperClient
 from sparkraft.zookeeper.connect_string import ConnectString, parse_connect_string
 from sparkraft.zookeeper.errors import ZooKeeperError
+from sparkraft.zookeeper.security import read_ensemble_security
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
+    from sparkraft.tls.dialing import Connect
     from sparkraft.zookeeper.exchange import WatchEvent
 
 log = logging.getLogger(__name__)
@@ -42,9 +47,17 @@ class EnsembleSession:
 
         Raises:
             ValueError: zookeeper.connect is malformed.
+            ConfigError: a store of zookeeper.ssl.* cannot be used.
         """
         self._config = config
         self._env = env
+        self._security = read_ensemble_security(config.properties)
+        self._connect: Connect = env.network.connect
+        if self._security.tls is not None:
+            try:
+                self._connect = client_dialing(self._security.tls, env.network.connect)
+            except TlsConfigError as error:
+                raise ConfigError(f"zookeeper.ssl.*: {error}") from error
         self._ensemble = parse_connect_string(config.text("zookeeper.connect"))
         self._watchers: list[Callable[[WatchEvent], None]] = []
         self._expiry_listeners: list[Callable[[], Awaitable[None]]] = []
@@ -132,7 +145,8 @@ class EnsembleSession:
         config = self._config
         return ZooKeeperClient(
             ensemble,
-            connect=self._env.network.connect,
+            connect=self._connect,
+            security=self._security,
             clock=self._env.clock,
             entropy=self._env.entropy,
             session_timeout_ms=config.number("zookeeper.session.timeout.ms"),

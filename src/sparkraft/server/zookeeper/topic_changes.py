@@ -22,6 +22,7 @@ from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.placeholder_ids import is_same_topic, wire_id
 from sparkraft.controller import topics
 from sparkraft.controller.decision_context import ControllerConfig, DecisionContext
 from sparkraft.controller.sessions import Sessions
@@ -68,7 +69,8 @@ class NewTopic(NamedTuple):
     """A topic to be created."""
 
     name: str
-    id: Uuid
+    id: Uuid | None
+    """None before inter.broker.protocol.version 2.8."""
     configs: dict[str, str]
     replicas: dict[int, tuple[int, ...]]
 
@@ -84,7 +86,9 @@ class TopicChanges:
         images: "ZooKeeperImages",
         *,
         cluster_id: str,
+        has_topic_ids: bool,
     ) -> None:
+        self._has_topic_ids = has_topic_ids
         self._env = env
         self._session = session
         self._images = images
@@ -95,6 +99,7 @@ class TopicChanges:
             default_partitions=config.number("num.partitions"),
             default_replication_factor=config.number("default.replication.factor"),
             delete_topics=config.flag("delete.topic.enable"),
+            is_zookeeper=True,
         )
 
     @property
@@ -113,7 +118,8 @@ class TopicChanges:
         failures: dict[str, KafkaError] = {}
         created: list[NewTopic] = []
         client = self._session.client
-        for topic in _new_topics(decision.records):
+        for decided in _new_topics(decision.records):
+            topic = decided if self._has_topic_ids else decided._replace(id=None)
             try:
                 await _create(client, topic)
             except KafkaError as error:
@@ -124,6 +130,9 @@ class TopicChanges:
         await self._images.wait_for(lambda image: not _leaderless(image, created), wait_ms)
         for topic in _leaderless(self._images.image, created):
             failures[topic.name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        if not self._has_topic_ids:
+            for each in decision.response.topics:
+                each.topic_id = Uuid.ZERO
         return k19.CreateTopicsResponse(
             topics=[
                 _refused(each.name, failures[each.name]) if each.name in failures else each
@@ -160,6 +169,7 @@ class TopicChanges:
         for result in response.responses:
             if not result.error_code and Uuid(result.topic_id) in left:
                 set_error(result, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            result.topic_id = wire_id(Uuid(result.topic_id))
         return response
 
     # ---- CreatePartitions
@@ -250,7 +260,7 @@ async def _create(client: "ZooKeeperClient", topic: NewTopic) -> None:
     except NodeExistsError:
         # Another broker was faster, or the reply to our first attempt was lost.
         found, _ = await client.submit_until_connected(GetData(path=path))
-        if decode_topic(path, found).id != topic.id:
+        if topic.id is None or decode_topic(path, found).id != topic.id:
             raise _already_exists(topic.name) from None
     log.info("Created topic %s with %d partitions", topic.name, len(assignments))
 
@@ -305,6 +315,8 @@ def _leaderless(image: "ClusterImage", wanted: "Iterable[NewTopic]") -> list[New
 
 
 def _has_leaders(image: "ClusterImage", topic: NewTopic) -> bool:
-    found = image.topics_by_id.get(topic.id)
+    found = image.topic(topic.name)
+    if found is not None and topic.id is not None and not is_same_topic(found.id, topic.id):
+        found = None
     partitions: Mapping[int, Any] = Map() if found is None else found.partitions
     return all(at in partitions and partitions[at].leader != NO_LEADER for at in topic.replicas)

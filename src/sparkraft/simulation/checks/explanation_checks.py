@@ -345,7 +345,7 @@ class ExplanationChecks:
 
 
 def _isr_changes(node: Any, topic: str) -> Any:
-    return k10003.handle(node.broker, own_context(), DescribeIsrChangesRequest(topic=topic))
+    return k10003.describe(node.broker, DescribeIsrChangesRequest(topic=topic))
 
 
 def own_context() -> RequestContext:

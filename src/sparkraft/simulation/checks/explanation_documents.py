@@ -16,7 +16,7 @@ from sparkraft.client.explain.topic import topic_document
 from sparkraft.client.history import HistoryReport
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
-from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
+from sparkraft.server.api.history_values import OUT_OF_SYNC_MAX
 from sparkraft.simulation.checks.explanation_responses import (
     Span,
     Truth,

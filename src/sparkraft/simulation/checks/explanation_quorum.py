@@ -30,7 +30,7 @@ class QuorumTruth:
 
     def disagreements(self, nodes: Iterable[Any]) -> Iterator[str]:
         """Yield the differences between the journals of `nodes` and the log."""
-        seen = [k10000.handle(node, None, DescribeElectionsRequest()) for node in nodes]  # type: ignore[arg-type]
+        seen = [k10000.describe(node, DescribeElectionsRequest()) for node in nodes]
         for epoch in epochs_of(seen):
             yield from self._wrong_epoch(epoch)
 

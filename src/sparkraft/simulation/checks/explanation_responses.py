@@ -12,7 +12,7 @@ from sparkraft.controller.decision_context import OFFLINE_DIRECTORY
 from sparkraft.controller.leader_election import Cause, CauseKind, ChosenBy, ElectionKind, Reason
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
-from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
+from sparkraft.server.api.history_values import OUT_OF_SYNC_MAX
 from sparkraft.simulation.checks.election_reasons import wrong_reason
 from sparkraft.simulation.checks.isr_oracle import IsrOracle
 from sparkraft.simulation.checks.metadata_oracle import Change, MetadataOracle, Where

@@ -6,7 +6,7 @@ Each second and at the end, on brokers whose work on folders has ended:
     the logs in use are those of the partitions that the broker's image assigns to it; each of
     these is hosted, unless its disk failed or its log is damaged, and has its folder
 
-Brokers in ZooKeeper mode are not simulated.
+For brokers in ZooKeeper mode, which follow requests and not an image, only the first is checked.
 """
 
 from collections.abc import Iterator

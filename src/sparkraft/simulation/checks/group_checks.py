@@ -10,7 +10,8 @@ Whenever a batch of `__consumer_offsets` is committed:
     K9  the group epoch increases only if a member, a subscription or a topic has changed
     K13 a group has records of one type
     K14 a conversion keeps assignments, offsets, and the epoch or generation
-    K15 the whole name of a topic matches the regular expression that finds it
+    K15 the whole name of a topic matches the regular expression that finds it, and the group's
+        members may describe it
     R2  all records of a decision are in one batch
 Every second:
     K11 the holders of partitions in memory are those of the log; also after a load of a prefix
@@ -43,10 +44,12 @@ from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGro
 from sparkraft.records.record import decode_records
 from sparkraft.simulation.checks.committed_log import CommittedLog, hosted_of, leader_of
 from sparkraft.simulation.checks.group_log import (
+    FIRST_EPOCH,
     STABLE,
     GroupEvent,
     GroupView,
     Owned,
+    assigned_in,
     group_events,
 )
 from sparkraft.simulation.checks.probe import Probe, Require
@@ -78,14 +81,25 @@ class GroupChecks:
         require: Require,
         log_of: Callable[["Machine", str], StoredLog | None],
         image: Callable[[], ClusterImage],
+        may_find: Callable[[str, str, int], bool],
     ) -> None:
-        """Check nothing yet; `image` is the committed metadata."""
+        """Check nothing yet.
+
+        Args:
+            probe: the world.
+            require: reports violations.
+            log_of: the log of a partition's directory on a machine.
+            image: the committed metadata.
+            may_find: whether a group's members may describe a topic, from an offset of the
+                metadata on.
+        """
         self.probe = probe
         self.require = require
         self.groups: dict[str, GroupView] = {}
         """Group id → its committed state."""
         self._log_of = log_of
         self._image = image
+        self._may_find = may_find
         self._logs: dict[int, CommittedLog] = defaultdict(CommittedLog)
         self._history: dict[int, list[StoredBatch]] = defaultdict(list)
         self._parsed: dict[tuple[int, int, int], list[tuple[str, GroupEvent]]] = {}
@@ -93,8 +107,8 @@ class GroupChecks:
         """Group, member and member epoch → machines that have written it."""
         self._offsets: dict[tuple[str, str, int, int], set[str]] = defaultdict(set)
         """Group, topic, partition and offset → machines that have written it."""
-        self._synced: set[tuple[str, int]] = set()
-        """Group and generation of which a classic member has received its assignment."""
+        self._synced: dict[tuple[str, int, str], set[bytes]] = defaultdict(set)
+        """Group, generation and classic member → assignments it has received."""
 
     # ---- appends and responses
 
@@ -126,7 +140,8 @@ class GroupChecks:
                 )
             return
         if isinstance(response, SyncGroupResponse) and not response.error_code:
-            self._synced.add((request.group_id, request.generation_id))
+            to = (request.group_id, request.generation_id, request.member_id)
+            self._synced[to].add(bytes(response.assignment))
         for at in _offsets_in(request, response):
             if at[0] in self.groups:
                 written = self._offsets[at]
@@ -178,6 +193,7 @@ class GroupChecks:
             self.probe.counts["group records committed"] += len(found)
             where = f"{group_id} at {batch.header.base_offset}"
             self._check_group(where, group, before)
+            self._check_found(where, group_id, found)
             self._check_target(where, group, before, found)
             self._check_conversion(where, group, before, found)
 
@@ -197,7 +213,14 @@ class GroupChecks:
         if group.epoch is None:
             return
         for member_id, member in group.members.items():
-            whole = member.has_subscription and member.has_current
+            # A group that is upgraded before its first generation is in epoch 0. A member that
+            # joins with an unresolved regular expression stays in that epoch, and Kafka's
+            # CurrentAssignmentBuilder changes nothing, so that no current assignment is written
+            # before its next heartbeat.
+            if group.target_epoch == 0 and not member.has_current:
+                member.began_in_epoch_0 = True
+            has_current = member.has_current or member.began_in_epoch_0
+            whole = member.has_subscription and has_current
             self.require(whole, "R2", f"{where}: {member_id} is {member}")
             self.require(
                 member.previous_epoch <= member.epoch <= group.target_epoch or member.epoch < 0,
@@ -214,6 +237,18 @@ class GroupChecks:
             f"{where}: epochs {group.epoch} and {group.target_epoch}, before {before.epoch} and "
             f"{before.target_epoch}",
         )
+
+    def _check_found(self, where: str, group_id: str, events: list[GroupEvent]) -> None:
+        for event in events:
+            if isinstance(event.key, wire.ConsumerGroupRegularExpressionKey) and event.value:
+                version = event.value.version
+                for topic in event.value.topics:
+                    self.require(
+                        self._may_find(group_id, topic, version),
+                        "K15",
+                        f"{where}: {event.key.regular_expression} finds {topic}, which no member "
+                        "may describe",
+                    )
 
     def _check_target(
         self, where: str, group: GroupView, before: GroupView, events: list[GroupEvent]
@@ -363,7 +398,12 @@ class GroupChecks:
             "K14",
             f"{where}: epoch {epoch} follows generation {generation}",
         )
-        is_given = epoch == generation and (where.partition(" ")[0], generation) in self._synced
+        # A later SyncGroup of that generation may be of the consumer group.
+        group_id = where.partition(" ")[0]
+        is_given = epoch == generation and any(
+            assigned in map(assigned_in, self._synced[group_id, generation, member_id])
+            for member_id, assigned in before.classic_members.items()
+        )
         for member_id in sorted(kept):
             allowed = {self._existing(before.classic_members[member_id])}
             if not is_given:
@@ -516,7 +556,7 @@ class GroupChecks:
             known = shard._groups.consumer(group_id)  # noqa: SLF001 (a checker)
             epoch = None if known is None else known.group_epoch
             self.require(
-                epoch == view.epoch and (known is None or len(known) == len(view.members)),
+                epoch == _loaded_epoch(view) and (known is None or len(known) == len(view.members)),
                 "K12",
                 f"{group_id} is loaded in epoch {epoch}, expected {_tell(view)}",
             )
@@ -548,6 +588,12 @@ def _is_uniform(group: GroupView) -> bool:
         and member.assignor in {None, "uniform"}
         for member in members
     )
+
+
+def _loaded_epoch(group: GroupView) -> int | None:
+    """The epoch of a loaded group: members may join before their expression finds topics."""
+    is_new = group.epoch is None and (group.members or group.regexes)
+    return FIRST_EPOCH if is_new else group.epoch
 
 
 def _tell(group: GroupView) -> str:

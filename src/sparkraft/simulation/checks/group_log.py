@@ -40,6 +40,7 @@ class MemberView:
     Attributes:
         assigned: partition → the epoch in which it was assigned.
         has_current: whether it has a record of its current assignment.
+        began_in_epoch_0: whether it joined without one, in a group in epoch 0.
     """
 
     topics: frozenset[str] = frozenset()
@@ -49,6 +50,7 @@ class MemberView:
     assignor: str | None = None
     has_subscription: bool = False
     has_current: bool = False
+    began_in_epoch_0: bool = False
     epoch: int = 0
     previous_epoch: int = -1
     state: int = STABLE
@@ -171,15 +173,19 @@ class GroupView:
         for member in () if value is None else value.members:
             if member.group_instance_id is not None:
                 self.classic_instances[member.member_id] = member.group_instance_id
-            assignment: frozenset[tuple[str, int]] = frozenset()
-            if member.assignment and value.protocol_type == "consumer":
-                read = decode_versioned(ConsumerProtocolAssignment, member.assignment)
-                assignment = frozenset(
-                    (topic.topic, one)
-                    for topic in read.assigned_partitions
-                    for one in topic.partitions
-                )
+            is_consumer = value.protocol_type == "consumer"
+            assignment = assigned_in(member.assignment if is_consumer else b"")
             self.classic_members[member.member_id] = assignment
+
+
+def assigned_in(assignment: bytes) -> frozenset[tuple[str, int]]:
+    """The partitions of a classic member's assignment; none if it is empty."""
+    if not assignment:
+        return frozenset()
+    read = decode_versioned(ConsumerProtocolAssignment, assignment)
+    return frozenset(
+        (topic.topic, one) for topic in read.assigned_partitions for one in topic.partitions
+    )
 
 
 def _owned(topics: Any, epoch: int) -> dict[Owned, int]:

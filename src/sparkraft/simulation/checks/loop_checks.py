@@ -5,6 +5,7 @@ A piece is one callback of the loop. Counted, by observing the product from outs
     folders      logs hosted or dropped after a change of the image; none may be made or renamed
     partitions   logs whose retention is checked
     bytes        record batches compressed or decompressed; work in threads counts for nothing
+    group records  records of a group coordinator that are replayed, after a decision or in a load
     device reads reads for fetches of bytes that are not in the page cache: none
 """
 
@@ -15,6 +16,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from sparkraft.coordinator.group.shard import GroupShard
+from sparkraft.coordinator.steps import PIECE_UNITS
 from sparkraft.records import record, validate
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.shared_reads import SharedReads
@@ -28,10 +31,14 @@ from sparkraft.storage.names import METADATA_DIR, parse_partition_dir
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
 
+GROUP_RECORDS_MAX = PIECE_UNITS
+"""A decision with no more records is carried out at once; all other replays are cut."""
+
 BOUNDS = {
     "folders": WORK_MAX.folders,
     "partitions": WORK_MAX.partitions,
     "bytes": WORK_MAX.codec_bytes,
+    "group records": GROUP_RECORDS_MAX,
     "device reads": 0,
 }
 
@@ -123,6 +130,7 @@ def work_watched(checks: LoopChecks) -> Iterator[None]:
             (ReplicaManager, "_host", "folders", one),
             (ReplicaManager, "_drop", "folders", one),
             (removal, "_advance_start", "partitions", one),
+            (GroupShard, "replay_in_steps", "group records", one),
             (record, "decompress", "bytes", len),
             (validate, "compress", "bytes", len),
         ):

@@ -14,6 +14,7 @@ E1  explanations of leaders and ISRs match what happened: `explanation_checks`
 T1 to T16: transactions: `transaction_checks`
 K1 to K15, R1, R2: groups of KIP-848: `group_checks`
 R3, R4: the runtime of coordinators: `shard_checks`
+A1 to A3: users, their rights and quotas: `principal_checks`
 V1  records and requests between nodes respect the finalized metadata.version
 """
 
@@ -33,6 +34,7 @@ from sparkraft.simulation.checks.group_checks import GroupChecks
 from sparkraft.simulation.checks.isr_oracle import listening
 from sparkraft.simulation.checks.loop_checks import LoopChecks, work_watched
 from sparkraft.simulation.checks.node_events import NodeEvents, watched
+from sparkraft.simulation.checks.principal_checks import PrincipalChecks
 from sparkraft.simulation.checks.probe import ConnectionEnd, Probe
 from sparkraft.simulation.checks.process_checks import ProcessChecks
 from sparkraft.simulation.checks.record_checks import RecordChecks
@@ -75,7 +77,14 @@ class NodeChecks:
         self.transactions = TransactionChecks(
             probe, self.require, self._log_of, lambda: self.records.image
         )
-        self.groups = GroupChecks(probe, self.require, self._log_of, lambda: self.records.image)
+        self.principals = PrincipalChecks(probe, self.require, lambda: self.records.image)
+        self.groups = GroupChecks(
+            probe,
+            self.require,
+            self._log_of,
+            lambda: self.records.image,
+            self.principals.may_find,
+        )
         self.shards = ShardChecks(probe, self.require)
         self.storage.on_batches = self._on_batches
         self.storage.on_answer = self._on_answer
@@ -197,6 +206,7 @@ class NodeChecks:
         before = self.records.image
         self.records.on_committed(base, header, view)
         self.registrations.on_committed(before, self.records.image)
+        self.principals.on_committed(before, self.records.image)
         self.snapshots.on_committed(header, view, self.records.settled)
 
     def _check_version(self, head: versions.Written, level: int | None, where: str) -> None:
@@ -296,6 +306,7 @@ class NodeChecks:
         self.explanations.at_end()
         self.transactions.at_end()
         self.groups.at_end()
+        self.principals.at_end()
 
     def _check_reload(self, machine: "Machine", records: list[Any]) -> None:
         again = EMPTY_IMAGE

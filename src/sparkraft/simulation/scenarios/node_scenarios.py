@@ -11,6 +11,7 @@ from sparkraft.raft.voters import VoterSet
 from sparkraft.simulation.checks.quorum_rules import voters_are_committed
 from sparkraft.simulation.scenarios.coordinator_scenarios import COORDINATED, coordinators_return
 from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.scenarios.migration import migration
 from sparkraft.simulation.scenarios.node_faults import (
     MOVE_FAULTS,
     NODE_FAULTS,
@@ -23,12 +24,14 @@ from sparkraft.simulation.scenarios.node_runs import (
     begin_world,
     demand,
     demand_healthy,
+    demand_records,
     disturb,
     heal,
 )
+from sparkraft.simulation.scenarios.principal_scenarios import principals
+from sparkraft.simulation.scenarios.zookeeper import zookeeper
 from sparkraft.simulation.workload.clients import Workload
 from sparkraft.simulation.workload.epoch_prober import EpochProber
-from sparkraft.simulation.workload.history import check
 from sparkraft.simulation.workload.node_clients import (
     ask_controller,
     create_topics,
@@ -41,6 +44,9 @@ from sparkraft.simulation.world.violation import Violation
 
 RECORDS = "produce-consume"
 """The workload of clients that write and read."""
+
+CLIENTS_OF_THEIR_OWN = COORDINATED | {"principals": principals}
+"""Workload → the function that runs it, if it is not of this module."""
 
 LEADER_FAULTS = (*RECORD_FAULTS, "mend", "resign", "skew")
 
@@ -55,9 +61,6 @@ ASK_AGAIN_S = 5
 
 CONVERGE_S = 60
 """Time limit for a majority to elect and commit."""
-
-RECORDS_AFTER = 20
-"""Records that must be acknowledged after healing."""
 
 REPLICAS = 3
 """With only two, a partition would not survive a replica that is lost for good."""
@@ -77,8 +80,8 @@ TOPICS_AFTER = 3
 
 def chaos(settings: Settings) -> NodesWorld:
     """Inject every kind of fault while clients work; then heal all nodes or a majority."""
-    if settings.workload in COORDINATED:
-        return COORDINATED[settings.workload](settings)
+    if settings.workload in CLIENTS_OF_THEIR_OWN:
+        return CLIENTS_OF_THEIR_OWN[settings.workload](settings)
     return _chaos(settings, every_s=(0.1, 5))
 
 
@@ -116,7 +119,7 @@ def _of_records(
         while world.loop.now < settings.seconds:
             strike(world)
         heal(world)
-        _demand_records(world, workload)
+        demand_records(world, workload)
     finally:
         world.close()
     return world
@@ -233,7 +236,7 @@ def _chaos(
         if workload is None:
             _demand_health(world)
         else:
-            _demand_records(world, workload)
+            demand_records(world, workload)
     finally:
         world.close()
     return world
@@ -276,30 +279,6 @@ def _demand_health(world: NodesWorld) -> None:
     demand(world, world.run_for(HEALTHY_S, healthy), "new topics find no leaders")
     world.checks.every_second()
     world.checks.at_end()
-
-
-def _demand_records(world: NodesWorld, workload: Workload) -> None:
-    """Check that each consumer reads all acknowledged records, once and in order."""
-    healthy = world.checks.is_healthy
-    demand_healthy(world)
-    goal = world.counts["records acknowledged"] + RECORDS_AFTER
-    done = world.run_for(HEALTHY_S, lambda: world.counts["records acknowledged"] >= goal)
-    demand(world, done, "no records are accepted after healing")
-    world.draining = True
-    idle = world.run_for(HEALTHY_S, lambda: workload.is_idle)
-    demand(world, idle, "a producer still waits for a response")
-    world.run_for(HEALTHY_S, workload.all_read)
-    kept = all(client.is_done for client in workload.compaction_clients)
-    demand(world, kept, "topics with cleanup can't be written or read back")
-    world.run_for(2)
-    workload.finish()
-    # A node that was stopped, or whose disk failed, just before may exit only now.
-    demand(world, world.run_for(HEALTHY_S, healthy), "not healthy once everything is read")
-    world.checks.every_second()
-    world.checks.at_end()
-    for anomaly in check(workload.history):
-        world.checks.require(False, anomaly.name, str(anomaly))  # noqa: FBT003 (it is one)
-    world.checks.checks["J1"] += len(workload.history.partitions)
 
 
 def _all_in_sync(world: NodesWorld) -> bool:
@@ -579,5 +558,7 @@ NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {
     "killed-then-unplugged": killed_then_unplugged,
     "coordinators-return": coordinators_return,
     "registrations-arrive-late": registrations_arrive_late,
+    "migration": migration,
+    "zookeeper": zookeeper,
     **{name: _scenario(name) for name in KAFKAS},
 }

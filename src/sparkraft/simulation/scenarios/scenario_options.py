@@ -15,7 +15,8 @@ class ScenarioOptions:
 
     Attributes:
         fields: names of fields of `Settings`; the scenario sets all others itself.
-        nodes_min: the smallest number of voters, if it uses `nodes`.
+        nodes_min: the smallest number of voters, or of brokers in ZooKeeper mode, if it uses
+            `nodes`.
         kinds: the faults it tolerates, if it uses `faults`; None for all, since it heals them.
     """
 
@@ -56,6 +57,8 @@ _OF_NODES = {
     "killed-then-unplugged": _uses("seconds"),
     "coordinators-return": _uses("seconds"),
     "registrations-arrive-late": _uses("seconds"),
+    "migration": _uses("nodes", "seconds"),
+    "zookeeper": _uses("nodes", "seconds", "faults", nodes_min=3),
 }
 
 _ONE_OR_MORE = _uses("nodes", "observers", "faults", kinds=GENTLE)

@@ -56,24 +56,34 @@ async def after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "Clie
 class Workload:
     """The clients of one run, and their history."""
 
-    def __init__(self, world: "ClientEnv", *others: Client) -> None:
-        """Create the clients without starting them; `others` run in addition to the usual ones."""
+    def __init__(self, world: "ClientEnv", *others: Client, is_small: bool = False) -> None:
+        """Create the clients without starting them.
+
+        Args:
+            world: the cluster.
+            others: run in addition to the usual ones.
+            is_small: whether only one producer and one consumer run.
+        """
         self.history = History()
+        self.compaction_clients: list[CompactionClient] = []
+        if is_small:
+            self.producers = [Producer(world, "p0", self.history)]
+            self.consumers = [Consumer(world, "c0", self.history)]
+            self._at_work: tuple[Client, ...] = (*self.producers, *self.consumers, *others)
+            return
         self.producers = [Producer(world, f"p{i}", self.history) for i in range(PRODUCERS)]
         self.consumers = [Consumer(world, f"c{i}", self.history) for i in range(CONSUMERS)]
-        self.careless = Careless(world, "u0", self.history)
-        self.committer = Committer(world)
+        careless, committer = Careless(world, "u0", self.history), Committer(world)
         ledger = Ledger(world)
-        self.members = [Member(world, ledger) for _ in range(MEMBERS)]
-        self._others = others
+        members = [Member(world, ledger) for _ in range(MEMBERS)]
         self.compaction_clients = [CompactionClient(world, topic) for topic in (KEYED, SHORT)]
+        at_work = (*self.producers, careless, *self.consumers, committer, *members, *others)
+        self._at_work = (*at_work, *self.compaction_clients)
 
     @property
     def clients(self) -> list[Callable[[Any], Coroutine[Any, Any, None]]]:
         """The functions that run the clients; `NodesWorld.start_all` calls each with the world."""
-        at_work = (*self.producers, self.careless, *self.consumers, self.committer)
-        others = (*self.members, *self._others, *self.compaction_clients)
-        return [partial(after_topic, client.run) for client in (*at_work, *others)]
+        return [partial(after_topic, client.run) for client in self._at_work]
 
     @property
     def is_idle(self) -> bool:

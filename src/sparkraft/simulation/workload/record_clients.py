@@ -90,10 +90,7 @@ class Client:
 
     async def ask(self, host: str, request: Any, version: int | None = None) -> Any:
         """Send a request to `host` and return its response; a failed connection is closed."""
-        connection = self._connections.get(host)
-        if connection is None or connection.is_closed:
-            connection = await Connection.open(*self.world.address(host), timeout_ms=REQUEST_MS)
-            self._connections[host] = connection
+        connection = await self.connected(host)
         self.world.on_request(request)
         try:
             answer = await connection.send(request, version=version, timeout_ms=REQUEST_MS)
@@ -102,6 +99,17 @@ class Client:
             raise
         self.world.on_response(host, request, answer)
         return answer
+
+    async def connected(self, host: str) -> Connection:
+        """Return the open connection to `host`; open one if there is none."""
+        connection = self._connections.get(host)
+        if connection is None or connection.is_closed:
+            connection = self._connections[host] = await self.connect(host)
+        return connection
+
+    async def connect(self, host: str) -> Connection:
+        """Open a connection to `host`."""
+        return await Connection.open(*self.world.address(host), timeout_ms=REQUEST_MS)
 
     async def leader(self, partition: int) -> str | None:
         """Return the partition's leader from cached or new metadata; None if there is none.

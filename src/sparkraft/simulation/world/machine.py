@@ -209,8 +209,11 @@ class MachineHost(Protocol):
     @property
     def spares_disks(self) -> bool: ...
     @property
+    def formats_disks(self) -> bool: ...
+    @property
     def now(self) -> int: ...
     def properties(self, machine: "Machine", /) -> dict[str, str]: ...
+    def new_node(self, machine: "Machine", env: Env, /) -> Node: ...
     def strikes(self, point: str, probability: float, *, product: bool = False) -> bool: ...
     def count_point(self, machine: "Machine", point: str) -> None: ...
     def note(self, text: str, kind: str | None = "note", **fields: Any) -> None: ...
@@ -238,7 +241,8 @@ class Machine:
         self.node: Node | None = None
         self.disk = self._new_disk()
         self._graveyard: list[Any] = []
-        self._format(initial=voter)
+        if world.formats_disks:
+            self._format(initial=voter)
 
     @property
     def is_controller(self) -> bool:
@@ -406,7 +410,7 @@ class Machine:
             work_max=WORK_MAX,
             turns=LoopTurns(self._turn_delay),
         )
-        self.node = Node(NodeConfig(world.properties(self)), env)
+        self.node = world.new_node(self, env)
         world.checks.on_start(self)
         world.loop.call_soon(self._boot, incarnation, self.node, context=incarnation.context)
 

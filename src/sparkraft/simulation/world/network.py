@@ -233,10 +233,14 @@ class SimServer(asyncio.AbstractServer):
         return self.serving
 
 
-def _socket_name(machine: str, port: int) -> tuple[str, int]:
-    """Return an IP address for a machine, and the port."""
+def ip_of(machine: str) -> str:
+    """Return the IP address of a machine or a client."""
     number = crc32(machine.encode())
-    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", port
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def _socket_name(machine: str, port: int) -> tuple[str, int]:
+    return ip_of(machine), port
 
 
 class SimTransport(asyncio.Transport):

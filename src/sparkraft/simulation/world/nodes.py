@@ -16,18 +16,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from sparkraft.server.config import NodeConfig
+from sparkraft.server.node import Node
 from sparkraft.simulation.world.core_node import directory_of
 from sparkraft.simulation.world.loop import Incarnation, SimLoop
 from sparkraft.simulation.world.machine import DIRECTORY, EPOCH_MS, Died, Machine
 from sparkraft.simulation.world.network import SimNetwork, SimTransport, tell_bytes
 from sparkraft.simulation.world.observers import NodeObserver
 from sparkraft.simulation.world.points import is_enabled
+from sparkraft.simulation.world.principals import BROKER_LISTENER, security_properties
 from sparkraft.simulation.world.trace import Trace
 from sparkraft.simulation.world.violation import Violation
 from sparkraft.simulation.world.wire_messages import WireMessages
+from sparkraft.simulation.world.zookeeper_addresses import CONNECT
 
 if TYPE_CHECKING:
     import asyncio
+
+    from sparkraft.server.env import Env
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 BROKER_PORT = 9092
@@ -60,6 +66,10 @@ class Layout:
         balanced: preferred leaders are elected every few seconds, not minutes.
         coordinated: transactions and group members time out within seconds.
         id_expiration_ms: `transactional.id.expiration.ms`; 0 for Kafka's default.
+        secured: clients authenticate, and an authorizer decides (`principals`).
+        open_by_default: `allow.everyone.if.no.acl.found`.
+        migrates: the voters migrate a cluster in ZooKeeper (KIP-866), whose brokers are clients.
+        in_zookeeper: brokers in ZooKeeper mode, which elect a controller among them; no voters.
     """
 
     voters: int = 3
@@ -74,12 +84,38 @@ class Layout:
     balanced: bool = False
     coordinated: bool = False
     id_expiration_ms: int = 0
+    secured: bool = False
+    open_by_default: bool = False
+    migrates: bool = False
+    in_zookeeper: bool = False
+
+    @classmethod
+    def of_zookeeper(cls, seed: int, brokers: int | None) -> "Layout":
+        """Return the layout of a seed with brokers in ZooKeeper mode; by default three or four."""
+        dice = random.Random(f"{seed} zookeeper")
+        drawn = 3 if dice.random() < 0.8 else 4  # noqa: PLR2004 (mostly the usual number)
+        return cls(
+            voters=0,
+            brokers=drawn if brokers is None else brokers,
+            replicated=True,
+            min_insync=2 if dice.random() < 0.7 else 1,  # noqa: PLR2004 (mostly as `up` has it)
+            synced=dice.random() < 0.5,  # noqa: PLR2004 (a coin)
+            balanced=True,
+            in_zookeeper=True,
+        )
 
     @classmethod
     def of_coordinators(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
         """Return the layout of a seed for clients of coordinators, of the newest release."""
         found = cls.of_records(seed, voters, brokers=brokers)
         return replace(found, release=None, coordinated=True, id_expiration_ms=5_000)
+
+    @classmethod
+    def of_principals(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
+        """Return the layout of a seed for clients of several users."""
+        found = cls.of_coordinators(seed, voters, brokers=brokers)
+        dice = random.Random(f"{seed} principals")
+        return replace(found, secured=True, open_by_default=dice.random() < 0.3)  # noqa: PLR2004
 
     @classmethod
     def of_records(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
@@ -158,7 +194,8 @@ class NodesWorld:
         self.initial_voters = ",".join(
             f"{i}@n{i}:{CONTROLLER_PORT}:{directory_of(i)}" for i in self.voter_ids
         )
-        roles = "controller" if layout.brokers else "broker,controller"
+        only_controllers = layout.brokers or layout.migrates
+        roles = "controller" if only_controllers else "broker,controller"
         self.machines = [Machine(self, i, roles, voter=True) for i in self.voter_ids]
         for place in range(layout.spares):
             self.machines.append(Machine(self, layout.voters + 1 + place, roles, voter=False))
@@ -181,6 +218,11 @@ class NodesWorld:
     def spares_disks(self) -> bool:
         """Whether no machine may lose power, since acknowledged records may be unsynced."""
         return self.layout.replicated and not self.layout.synced
+
+    @property
+    def formats_disks(self) -> bool:
+        """Whether disks are formatted before the first start."""
+        return not self.layout.in_zookeeper
 
     @property
     def invariants(self) -> NodeObserver:
@@ -211,8 +253,19 @@ class NodesWorld:
         led = [m for m in self.controllers if m.raft is not None and m.raft.is_leader]
         return max(led, key=lambda m: int(m.raft.leader_and_epoch.epoch), default=None)
 
+    def new_node(self, machine: Machine, env: "Env") -> Node:
+        """Return the node of a machine, not started."""
+        config = NodeConfig(self.properties(machine))
+        if not self.layout.in_zookeeper:
+            return Node(config, env)
+        from sparkraft.server.zookeeper_node import ZooKeeperNode  # seldom needed
+
+        return ZooKeeperNode(config, env)
+
     def properties(self, machine: Machine) -> dict[str, str]:
         """Return the server.properties of a node."""
+        if self.layout.in_zookeeper:
+            return self._zookeeper_properties(machine) | self._common_properties()
         controllers = self.voter_ids
         voters = ",".join(f"{other}@n{other}:{CONTROLLER_PORT}" for other in controllers)
         quorum = {"controller.quorum.voters": voters}
@@ -223,42 +276,76 @@ class NodesWorld:
                 quorum["controller.quorum.auto.join.enable"] = "true"
         places = []
         if machine.is_broker:
-            places.append(f"PLAINTEXT://{machine.name}:{BROKER_PORT}")
+            name = BROKER_LISTENER if self.layout.secured else "PLAINTEXT"
+            places.append(f"{name}://{machine.name}:{BROKER_PORT}")
         if machine.is_controller:
             places.append(f"CONTROLLER://{machine.name}:{CONTROLLER_PORT}")
         return (
             quorum
             | self._coordinator_properties()
+            | self._security_properties()
+            | self._migration_properties()
+            | self._common_properties()
             | {
                 "process.roles": machine.roles,
                 "node.id": str(machine.id),
                 "listeners": ",".join(places),
                 "controller.listener.names": "CONTROLLER",
-                "log.dirs": DIRECTORY,
-                "offsets.topic.replication.factor": "3" if self.layout.replicated else "1",
-                "offsets.topic.num.partitions": "2",
-                "transaction.state.log.replication.factor": "3" if self.layout.replicated else "1",
-                "transaction.state.log.min.isr": str(self.layout.min_insync),
-                "transaction.state.log.num.partitions": "2",
-                "min.insync.replicas": str(self.layout.min_insync),
-                "replica.lag.time.max.ms": "2000" if self.layout.replicated else "30000",
                 "broker.session.timeout.ms": "3000" if self.layout.replicated else "9000",
-                "replica.fetch.max.bytes": "256" if self.layout.replicated else "1048576",
                 "broker.heartbeat.interval.ms": "500" if self.layout.replicated else "2000",
-                "log.flush.interval.messages": "1" if self.layout.synced else str(1 << 62),
-                "log.retention.check.interval.ms": "1500",
-                "log.cleaner.backoff.ms": "1000",
-                "log.roll.ms": "4000",
-                "log.index.interval.bytes": "200",
-                "log.cleaner.min.cleanable.ratio": "0.2",
-                "leader.imbalance.check.interval.seconds": "10" if self.layout.balanced else "300",
-                "group.initial.rebalance.delay.ms": "100",
-                "group.min.session.timeout.ms": "1000",
                 "metadata.log.max.record.bytes.between.snapshots": "6000",
                 "metadata.max.retention.bytes": "20000",
                 "metadata.log.segment.ms": "4000",
             }
         )
+
+    def _common_properties(self) -> dict[str, str]:
+        """Of brokers in both modes: logs, replication, coordinators."""
+        return {
+            "log.dirs": DIRECTORY,
+            "offsets.topic.replication.factor": "3" if self.layout.replicated else "1",
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.replication.factor": "3" if self.layout.replicated else "1",
+            "transaction.state.log.min.isr": str(self.layout.min_insync),
+            "transaction.state.log.num.partitions": "2",
+            "min.insync.replicas": str(self.layout.min_insync),
+            "replica.lag.time.max.ms": "2000" if self.layout.replicated else "30000",
+            "replica.fetch.max.bytes": "256" if self.layout.replicated else "1048576",
+            "log.flush.interval.messages": "1" if self.layout.synced else str(1 << 62),
+            "log.retention.check.interval.ms": "1500",
+            "log.cleaner.backoff.ms": "1000",
+            "log.roll.ms": "4000",
+            "log.index.interval.bytes": "200",
+            "log.cleaner.min.cleanable.ratio": "0.2",
+            "leader.imbalance.check.interval.seconds": "10" if self.layout.balanced else "300",
+            "group.initial.rebalance.delay.ms": "100",
+            "group.min.session.timeout.ms": "1000",
+        }
+
+    def _zookeeper_properties(self, machine: Machine) -> dict[str, str]:
+        return {
+            "broker.id": str(machine.id),
+            "listeners": f"PLAINTEXT://{machine.name}:{BROKER_PORT}",
+            "inter.broker.protocol.version": "3.9",
+            "zookeeper.connect": CONNECT,
+            "zookeeper.session.timeout.ms": "3000",
+            "zookeeper.connection.timeout.ms": "2000",
+            "sparkraft.controllership.enable": "true",
+            "controller.socket.timeout.ms": "5000",
+            "controlled.shutdown.retry.backoff.ms": "500",
+            "leader.imbalance.per.broker.percentage": "0",
+        }
+
+    def _migration_properties(self) -> dict[str, str]:
+        if not self.layout.migrates:
+            return {}
+        return {
+            "zookeeper.connect": CONNECT,
+            "zookeeper.session.timeout.ms": "6000",
+            "zookeeper.connection.timeout.ms": "3000",
+            "zookeeper.metadata.migration.enable": "true",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        }
 
     def _coordinator_properties(self) -> dict[str, str]:
         layout = self.layout
@@ -274,6 +361,11 @@ class NodesWorld:
                 "group.consumer.heartbeat.interval.ms": "300",
             }
         return found
+
+    def _security_properties(self) -> dict[str, str]:
+        if not self.layout.secured:
+            return {}
+        return security_properties(open_by_default=self.layout.open_by_default)
 
     # ---- for clients: see `client_env`
 

@@ -206,8 +206,9 @@ class Znodes:
         if parent.owner:
             raise RefusedError(Code.NO_CHILDREN_FOR_EPHEMERALS)
         owner = session_id if write.ephemeral else 0
+        acl = OPEN_ACL if write.acl is None else write.acl
         self._nodes[path] = Znode(
-            write.data, write.acl, self.zxid, self.zxid, self.zxid, now_ms, now_ms, owner
+            write.data or b"", acl, self.zxid, self.zxid, self.zxid, now_ms, now_ms, owner
         )
         parent.children.add(path.rpartition("/")[2])
         parent.creations += 1

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 SESSION_TICKS = (2, 20)
 """Session timeouts are at least two and at most twenty ticks."""
 
+READS = {Op.SYNC, Op.GET_ACL, Op.EXISTS, Op.GET_DATA, Op.GET_CHILDREN2}
+"""Operations that read, besides MULTI_READ."""
+
 PASSWORD_BYTES = 16
 _LENGTH_BYTES = 4
 _SYNC_CONNECTED = 3
@@ -68,17 +71,21 @@ class Ensemble:
         has_leader: whether the servers serve.
         lose_reply: asked for each write after it was applied; true closes the connection instead
             of replying.
+        serves_multi_read: false for servers before ZooKeeper 3.6, which respond to an operation
+            that they do not know with UNIMPLEMENTED and close the connection.
     """
 
     def __init__(self, clock: Clock, dice: random.Random, *, tick_ms: int = 500) -> None:
         self.znodes = Znodes()
         self.has_leader = True
         self.lose_reply: Callable[[], bool] = lambda: False
+        self.serves_multi_read = True
         self._clock = clock
         self._dice = dice
         self._tick_ms = tick_ms
         self._sessions: dict[int, _Session] = {}
-        self._links: set[_Link] = set()
+        self._links: dict[_Link, None] = {}
+        """In the order of their connections."""
         self._next_session = 0x100_0000_0000_0001
 
     async def listen(self, network: Network, host: str, port: int) -> asyncio.AbstractServer:
@@ -129,10 +136,10 @@ class Ensemble:
     # For links
 
     def add(self, link: "_Link") -> None:
-        self._links.add(link)
+        self._links[link] = None
 
     def remove(self, link: "_Link") -> None:
-        self._links.discard(link)
+        self._links.pop(link, None)
         if link.session is not None and link.session.link is link:
             link.session.link = None
             link.session.data_watches.clear()
@@ -266,7 +273,7 @@ class _Link(asyncio.Protocol):
             self.close()
             return
         self._reply(xid, self._ensemble.znodes.zxid, code, body)
-        if op == Op.CLOSE:
+        if op == Op.CLOSE or code == Code.UNIMPLEMENTED:
             self.close()
 
     def _open(self, reader: Reader) -> None:
@@ -296,6 +303,8 @@ class _Link(asyncio.Protocol):
             match op:
                 case Op.MULTI:
                     return Code.OK, self._multi(session, reader)
+                case Op.MULTI_READ if self._ensemble.serves_multi_read:
+                    return Code.OK, self._multi_read(reader)
                 case Op.CREATE | Op.DELETE | Op.SET_DATA | Op.SET_ACL:
                     write = _decode_write(op, reader)
                     assert not isinstance(write, Check)
@@ -334,7 +343,24 @@ class _Link(asyncio.Protocol):
         )
         return b"".join(frames) + _MULTI_END
 
+    def _multi_read(self, reader: Reader) -> bytes:
+        frames: list[bytes] = []
+        while True:
+            op, is_end, _ = reader.read_int(), reader.read_bool(), reader.read_int()
+            if is_end:
+                return b"".join(frames) + _MULTI_END
+            path, _ = reader.read_string(), reader.read_bool()  # a watch is not set
+            try:
+                node = self._ensemble.znodes.get(path)
+            except RefusedError as refused:
+                frames.append(_multi_frame(Op.ERROR, jute.encode_int(refused.code), refused.code))
+            else:
+                body = jute.encode_buffer(node.data) + encode_stat(node.stat())
+                frames.append(_multi_frame(op, body))
+
     def _read(self, session: _Session, op: int, reader: Reader) -> bytes:
+        if op not in READS:
+            raise RefusedError(Code.UNIMPLEMENTED)
         path = reader.read_string()
         znodes = self._ensemble.znodes
         if op == Op.SYNC:
@@ -358,9 +384,7 @@ class _Link(asyncio.Protocol):
             (session.data_watches if op == Op.GET_DATA else session.child_watches).add(path)
         if op == Op.GET_DATA:
             return jute.encode_buffer(node.data) + encode_stat(node.stat())
-        if op == Op.GET_CHILDREN2:
-            return jute.encode_strings(sorted(node.children)) + encode_stat(node.stat())
-        raise RefusedError(Code.UNIMPLEMENTED)
+        return jute.encode_strings(sorted(node.children)) + encode_stat(node.stat())
 
     def _set_watches(self, session: _Session, reader: Reader) -> None:
         """Set watches again; those whose znode has changed since `zxid` fire at once."""

@@ -1,0 +1,29 @@
+"""Quotas of the clients of a node's listeners, which follow the metadata log."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sparkraft.security.client_quotas import ClientQuotas
+
+if TYPE_CHECKING:
+    from sparkraft.server.config import NodeConfig
+
+
+class Publisher(Protocol):
+    """Publishes images of the cluster."""
+
+    def subscribe(self, subscriber: Any) -> None:
+        """Call `subscriber` with every new image; see `MetadataPublisher.subscribe`."""
+
+
+def followed_quotas(config: "NodeConfig", publisher: Publisher) -> ClientQuotas:
+    """Return quotas that follow the image from now on.
+
+    Broker listeners and controller listeners have their own, as the two servers of a node of Kafka:
+    requests to one do not count for the other.
+    """
+    quotas = ClientQuotas(
+        samples=config.number("quota.window.num"),
+        window_ms=config.number("quota.window.size.seconds") * 1000,
+    )
+    publisher.subscribe(lambda _before, image, _changed: quotas.update(image.quotas))
+    return quotas
