@@ -5,13 +5,18 @@ import os
 import tomllib
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.jvm import QUICK_JAVA
 from tests.support.kafka_jars import kafka_jars_or_reason
+from tests.support.outside_tools import Missing, chromium
 from tests.support.turns import SPARK, turn
+
+if TYPE_CHECKING:
+    from tests.support.console import Browser
 
 # How long an example takes says nothing here: speed is shown in benchmarks, never in a test.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +55,18 @@ def kafka_jars() -> Path:
     if not isinstance(found, Path):
         pytest.skip(found.reason)
     return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """A Chromium; skips the test, giving the reason, without one."""
+    from tests.support.console import Browser
+
+    found = chromium()
+    if isinstance(found, Missing):
+        pytest.skip(found.reason)
+    with Browser(found) as browser:
+        yield browser
 
 
 @pytest.fixture(autouse=True)

@@ -92,6 +92,7 @@ def files(written, sparkraft_cluster, tmp_path_factory) -> Path:
     [
         ("compared-0/00000000000000000000.log", "--print-data-log"),
         ("__cluster_metadata-0/00000000000000000000.log", "--cluster-metadata-decoder"),
+        ("__cluster_metadata-0/00000000000000000000.log", "--print-data-log"),
         ("bootstrap.checkpoint", "--cluster-metadata-decoder"),
     ],
 )

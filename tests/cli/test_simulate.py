@@ -26,6 +26,7 @@ from tests.mutants.mutant_seeds import SECONDS, replay
 from tests.mutants.registry import MutantCase
 
 CORES = ["--tier", "cores"]
+ZOOKEEPER = ["--cluster", "zookeeper"]
 FEW = ["--seconds", "5"]
 BUG = MutantCase("vote-not-persisted", "cores")
 
@@ -317,6 +318,25 @@ def test_observers_among_whole_nodes_are_brokers_alone(
             ["--seed", "1", "--workload", "transactions", "--faults", "wipe"],
             "no fault wipe of --tier nodes",
         ),
+        (["--seed", "1", *ZOOKEEPER, "--nodes", "2"], "scenario zookeeper takes 3 brokers or more"),
+        (
+            ["--seed", "1", *ZOOKEEPER, "--scenario", "migration"],
+            "scenario migration is not of --cluster zookeeper; leave out one of them",
+        ),
+        (
+            ["--seed", "1", "--cluster", "kraft", "--scenario", "zookeeper"],
+            "scenario zookeeper is of --cluster zookeeper",
+        ),
+        (
+            ["--seed", "1", *ZOOKEEPER, "--tier", "cores"],
+            "no scenario 'zookeeper' of --tier cores",
+        ),
+        (
+            ["--seed", "1", *ZOOKEEPER, "--workload", "groups"],
+            "--workload would have no effect: scenario zookeeper of --tier nodes has its own",
+        ),
+        (["--seed", "1", *ZOOKEEPER, "--mode", "liveness"], "--mode would have no effect"),
+        (["--seed", "1", *ZOOKEEPER, "--faults", "resign"], "no fault resign of --tier nodes"),
         (["--seed", "1", "--jobs", "2"], "--jobs goes only with --seeds"),
         (["--seeds", "1..2", "--jobs", "0"], "it takes one process at least"),
         (["--seeds", "1..2", "--trace", "-"], "--trace goes only with --seed"),

@@ -1,8 +1,10 @@
 """`up`, `down` and `node`: real processes, ended by their own ids."""
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -282,14 +284,23 @@ def test_without_the_extra_one_line_says_how_to_install_it(home, capsys, monkeyp
 
 def test_a_cluster_that_others_reach_says_what_is_open(up, home, capsys):
     port = cluster_port()
-    options = ["--port", str(port), "--detach", "--advertise", "localhost", "--no-console"]
+    options = ["--port", str(port), "--detach", "--advertise", "localhost"]
     assert cli.main(["up", "--dir", str(home), *options, "--listen", "0.0.0.0"]) == 0
     said = capsys.readouterr().out
     (node,) = described(home)["nodes"]
     assert "open     to everyone who reaches 0.0.0.0, without authentication" in said
     assert f"clients on {port}; /health and /metrics on {node['http_port']}" in said
+    console = port + 3_000
+    assert f"console  http://127.0.0.1:{console}/" in said
+    wait_until(lambda: accepts(console), "the console listens", SECONDS)
+    with socket.socket() as probe:
+        # A listener on all addresses would accept it, as the node's does.
+        assert probe.connect_ex(("127.0.0.2", port)) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.2", console)) == errno.ECONNREFUSED
     cli.main(["down", "--dir", str(home)])
     capsys.readouterr()
+    options.append("--no-console")
     assert cli.main(["up", "--dir", str(home), *options, "--listen", "127.0.0.1"]) == 0
     assert "open " not in capsys.readouterr().out
 

@@ -60,6 +60,11 @@ def test_kafka_has_a_present_and_no_history(shared_kafka: Cluster, tmp_path: Pat
         partition = document(console, f"/api/partition?topic={quote(TOPIC)}&partition=1")
         assert (partition["leader"], partition["isr"]) == (1, [1])
         assert partition["historyProblem"]
+        broker = document(console, "/api/broker?broker=1")
+        assert broker["state"] == "serving"
+        assert broker["leads"] == broker["replicas"] >= 2
+        assert "no node could be queried" in broker["historyProblem"]
+        assert document(console, "/api/broker?broker=9")["state"] == "fenced or not registered"
         assert "groups" in document(console, "/api/groups")
         asyncio.run(produce(shared_kafka.bootstrap))
         filtered = f"topic={quote(TOPIC)}&filter={quote('record.value.n > 1')}"

@@ -201,7 +201,7 @@ def test_the_past_by_offset_and_by_time(cluster, explain):
         assert [e["kind"] for e in then["elections"]] == ["made"]
     assert explain("partition", "was", "0", "--at-offset", str(offset))["leader"] == 2
     assert "is not committed" in explain("partition", "was", "0", "--at-offset", "99999", code=1)
-    assert "there is no topic was" in explain("partition", "was", "0", "--at-time", "2h", code=1)
+    assert "topic was does not exist" in explain("partition", "was", "0", "--at-time", "2h", code=1)
     both = ["--at-time", "2h", "--at-offset", "3"]
     assert "not both" in explain("partition", "was", "0", *both, code=2)
     assert "no partition 7" in explain("partition", "was", "7", code=1)

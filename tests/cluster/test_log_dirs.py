@@ -284,7 +284,7 @@ def test_the_controller_learns_where_a_replica_went(cluster: Cluster) -> None:
     ("topic", "path", "code"),
     [
         ("refused", "/no/such/dir", ErrorCode.LOG_DIR_NOT_FOUND),
-        ("nobody", "a", ErrorCode.REPLICA_NOT_AVAILABLE),
+        ("nobody", "a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("x" * 249, "a", ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )

@@ -242,7 +242,9 @@ def new_token(secured: Secured, kind: Kind) -> TokenInfo:
     return token
 
 
-@pytest.mark.parametrize("kinds", [("sparkraft", "sparkraft", "kafka")])
+@pytest.mark.parametrize(
+    "kinds", [("sparkraft", "sparkraft", "kafka"), ("kafka", "kafka", "sparkraft")]
+)
 def test_what_one_kind_records_the_other_enforces(
     tmp_path: Path, kafka_jars: Path, kinds: tuple[Kind, Kind, Kind]
 ) -> None:

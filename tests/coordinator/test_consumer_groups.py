@@ -453,6 +453,22 @@ def test_a_commit_in_a_transaction_is_stored_without_a_topic_id() -> None:
     assert [one.topic_id for one in values] == [T, Uuid.ZERO]
 
 
+def test_a_group_without_members_is_empty_although_its_target_is_of_an_earlier_epoch() -> None:
+    """KAFKA-20442: up to 4.3.1 no target is written when the last member leaves."""
+    world = ConsumerWorld(t=2)
+    a = Client("a")
+    world.converge(a)
+    world.leave(a)
+    assert (world.group.group_epoch, world.group.target_epoch) == (3, 2)
+    described = complete(world.shard.describe_consumer_group("g"))
+    assert (described.group_state, described.assignment_epoch) == ("Empty", 2)
+    b = Client("b")
+    world.beat(b)
+    assert (b.epoch, b.wanted) == (4, {T: {0, 1}})
+    world.leave(b)
+    assert world.do(world.shard.handle_delete_group("g", world.now)).error_code == 0
+
+
 def test_an_empty_group_can_be_deleted_and_leaves_no_record() -> None:
     world = ConsumerWorld(t=2)
     a = Client("a")

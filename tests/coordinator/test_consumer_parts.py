@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.config import Bounded
 from sparkraft.coordinator.group.consumer_assignors import (
@@ -189,6 +190,25 @@ def test_a_subscription_does_not_take_back_what_its_member_has_lost() -> None:
     assert group.holder(topic, 0) == "b"
     complete(group.replay_current(replace(first, member_epoch=3, assigned={topic: {1: 1}})))
     assert (group.holder(topic, 0), group.holder(topic, 1)) == ("b", "a")
+
+
+def test_a_member_in_a_state_of_a_newer_version_starts_without_partitions() -> None:
+    """CurrentAssignmentBuilder: it is fenced until it reports that it owns nothing."""
+    group, topic = ConsumerGroup("g"), TOPICS[0]
+    member = ConsumerMember(member_id="a", member_epoch=2, state=MemberState.UNKNOWN)
+
+    def subscribed() -> Steps[frozenset[Uuid]]:
+        yield 0
+        return frozenset({topic})
+
+    partitions = {topic: frozenset({0})}
+    target = Target(epoch=3, partitions=partitions, subscribed=subscribed, is_free=group.is_free)
+    for owned in (None, {topic: frozenset({0})}):
+        with pytest.raises(KafkaError, match="FENCED_MEMBER_EPOCH"):
+            complete(reconcile(member, target, owned=owned, subscription_changed=False))
+    after = complete(reconcile(member, target, owned={}, subscription_changed=False))
+    assert (after.state, after.member_epoch) == (MemberState.STABLE, 3)
+    assert after.assigned == {topic: {0: 3}}
 
 
 def test_a_member_may_take_what_it_has_just_given_up() -> None:

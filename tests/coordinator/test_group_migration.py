@@ -296,6 +296,22 @@ def test_a_classic_member_that_does_not_rejoin_is_fenced(world: ConsumerWorld) -
     assert a.member_id not in world.group
 
 
+def test_a_classic_member_that_rejoins_may_take_longer_to_revoke(world: ConsumerWorld) -> None:
+    """Kafka's maybeReconcile: its timeouts are those to rejoin and to send SyncGroup."""
+    (a,) = classic_group(world, "a")
+    c = Client("c")
+    world.beat(c)
+    for _ in range(8):
+        a.owned = {0, 1, 2, 3}
+        assert a.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+        assert a.last_error is ErrorCode.NONE
+        world.beat(c)
+        world.pass_time(5_000)
+    assert a.member_id in world.group
+    converge(world, a, c)
+    check_shared(a, c)
+
+
 def test_a_static_classic_member_replaces_the_last_consumer_member(world: ConsumerWorld) -> None:
     """KAFKA-17228, KAFKA-19546: with the same subscription no rebalance follows."""
     c = Client("c", instance_id="one")

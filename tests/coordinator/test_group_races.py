@@ -295,6 +295,26 @@ def test_a_classic_member_waits_for_a_response_while_the_group_is_upgraded(parke
     world.check(c)
 
 
+def test_a_member_with_an_expression_upgrades_a_group_before_its_first_generation() -> None:
+    """Its epoch is 0, like that of the group: no current assignment is written for it (seed 123).
+
+    The group leaves the epoch once the regular expression is resolved.
+    """
+    world = ConsumerWorld(AT_ONCE, t=4)
+    a = Recorded(world, "a")
+    a.join()
+    c = Client("c", topics=(), regex="t")
+    assert world.beat(c) is ErrorCode.NONE
+    world.send_replies()
+    assert (world.group.group_epoch, world.group.target_epoch, c.epoch) == (0, 0, 0)
+    assert c.member_id in world.group
+    world.check(c)
+    world.resolve()
+    converge(world, a, c)
+    check_shared(a, c)
+    world.check(c)
+
+
 @pytest.mark.parametrize("moves", [False, True])
 def test_the_leaders_sync_is_being_appended_while_the_group_is_upgraded(moves: bool) -> None:
     """Its assignment was given to no member: the consumer group starts without it."""

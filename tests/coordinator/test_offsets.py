@@ -121,6 +121,43 @@ def test_a_refused_offset_of_a_transaction_is_not_pending() -> None:
     assert fetched(shard, require_stable=True) == (-1, ErrorCode.NONE)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_commits_of_both_kinds_are_written_in_the_version_of_the_broker(version: int) -> None:
+    """3 in ZooKeeper mode, as by Kafka 3.9; 4 has topic ids."""
+    world = World(GroupConfig(offset_commit_value_version=version))
+    assert world.commit(Client("simple"), {("t", 0): 5}) is ErrorCode.NONE
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=77,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=9)],
+            )
+        ],
+    )
+    world.do(world.shard.handle_txn_offset_commit(request, {"t": TOPIC_ID}, world.now))
+    written = [int.from_bytes(value[:2]) for _, value in world.log if value is not None]
+    assert written == [version, version]
+
+
+@pytest.mark.parametrize("needs_offsets", [True, False])
+def test_a_group_that_kafka_3_9_has_deleted_does_not_return(needs_offsets: bool) -> None:
+    """It writes tombstones for the offsets only, if the group never had members."""
+    shard = World(GroupConfig(needs_offsets=needs_offsets)).shard
+    shard.replay(Offset(0), commit_record(9))
+    shard.replay(Offset(1), commit_record(9, topic="u"))
+    shard.replay(Offset(2), replace(commit_record(9), value=None))
+    assert shard.group_ids() == ["g"], "it has an offset of another topic"
+    shard.replay(Offset(3), replace(commit_record(9, topic="u"), value=None))
+    assert shard.group_ids() == ([] if needs_offsets else ["g"])
+    # A pending offset may still be committed.
+    shard.replay(Offset(4), commit_record(9), 77)
+    shard.replay(Offset(5), replace(commit_record(9, topic="u"), value=None))
+    assert shard.group_ids() == ["g"]
+
+
 def test_an_offset_with_a_pending_one_does_not_expire() -> None:
     """KAFKA-19163: neither does its group; both do after the transaction."""
     config = GroupConfig(offsets_retention_ms=10_000, offsets_retention_check_interval_ms=1_000)

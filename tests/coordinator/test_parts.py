@@ -1,5 +1,7 @@
 """The small parts of the group core: timers, votes, states, subscriptions."""
 
+from collections import Counter
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.classic_group import ClassicGroup, subscription_topics
 from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
+from sparkraft.coordinator.steps import complete
 from sparkraft.coordinator.timers import Timers
 
 KEYS = st.sampled_from([("a",), ("b",), ("c",)])
@@ -43,29 +46,36 @@ def test_timers_fire_each_deadline_once_and_in_order(
         assert len(timers) == len(model)
 
 
+def vote(*preferences: list[str]) -> election.Choice:
+    """The choice of members `0`, `1`, … with these protocols."""
+    supporters = Counter(name for names in preferences for name in names)
+    members = [(str(at), names) for at, names in enumerate(preferences)]
+    return complete(election.vote(members, supporters, len(members)))
+
+
 def test_most_votes_win() -> None:
-    choice = election.vote([("a", ["x", "y"]), ("b", ["y", "x"]), ("c", ["y", "x", "z"])])
+    choice = vote(["x", "y"], ["y", "x"], ["y", "x", "z"])
     assert choice.chosen == "y"
     assert choice.candidates == ("x", "y")
-    assert choice.votes == {"a": "x", "b": "y", "c": "y"}
+    assert choice.votes == {"0": "x", "1": "y", "2": "y"}
     assert choice.ruled_out == {"z": "supported by 1 of 3 members only"}
 
 
 def test_a_tie_goes_to_the_longest_standing_voter() -> None:
-    choice = election.vote([("a", ["x", "y"]), ("b", ["y", "x"])])
+    choice = vote(["x", "y"], ["y", "x"])
     assert choice.chosen == "x"
     assert "tied with y" in choice.reason
 
 
 @given(st.lists(st.permutations(["x", "y", "z"]), min_size=1, max_size=6))
 def test_the_vote_gives_a_protocol_with_as_many_votes_as_any(orders: list[list[str]]) -> None:
-    choice = election.vote([(str(at), order) for at, order in enumerate(orders)])
+    choice = vote(*orders)
     firsts = [order[0] for order in orders]
     assert firsts.count(str(choice.chosen)) == max(firsts.count(one) for one in firsts)
 
 
 def test_nobody_leads_where_nobody_rejoined() -> None:
-    choice = election.after_missed_join("a", [("a", False), ("b", False)])
+    choice = complete(election.after_missed_join("a", [("a", False), ("b", False)]))
     assert choice.chosen is None
     assert set(choice.ruled_out) == {"a", "b"}
 
@@ -86,7 +96,7 @@ def test_only_the_table_of_states_is_walked(start: GroupState, end: GroupState) 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_subscription_or_not(metadata: bytes) -> None:
-    topics = subscription_topics(metadata)
+    topics = complete(subscription_topics(metadata))
     assert topics is None or all(isinstance(one, str) for one in topics)
 
 

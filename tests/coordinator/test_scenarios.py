@@ -21,6 +21,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.steps import complete
 from tests.coordinator.world import Client, World, short_ids
 from tests.support.scenario_player import check_scenario
 
@@ -126,7 +127,7 @@ class Player:
         self.world.do(self.world.shard.handle_topics_deleted([topic]))
 
     def describe(self) -> None:
-        (group,) = self.world.shard.describe_groups(["g"], 6)
+        group = complete(self.world.shard.describe_group("g", 6))
         members = ",".join(
             f"{one.member_id}:{bytes(one.member_assignment).decode() or '-'}"
             for one in group.members

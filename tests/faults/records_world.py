@@ -5,8 +5,8 @@
 Producers by librdkafka and by Java, idempotent, never stop, nor do the simulator's own clients
 (`shared_workload`); replicas are moved and preferred leaders elected throughout. In the end
 the whole history is checked by Jepsen's names (`sparkraft.simulation.workload.history`).
-A run is void with fewer than `RATE_MIN` acknowledged records a second outside faults, with a fault
-that did not strike, or with no replica moved or leader elected.
+A run is void if a producer has fewer than `RECORDS_MIN` acknowledged records, if a fault did not
+strike, or if no replica was moved or no leader elected.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ from tests.support.shared_workload import SharedWorkload
 TOPIC = "orders"
 PARTITIONS = 6
 REPLICAS = 3
-RATE_MIN = 100
-"""Acknowledged records a second without which a run proves nothing."""
+RECORDS_MIN = 500
+"""Acknowledged to a producer; with fewer a run proves nothing. A slow machine takes longer."""
 
 RATE = 200
 """Of each producer."""
@@ -320,13 +320,13 @@ class RecordsWorld(World):
     def assert_it_counts(self, faults: list[str]) -> None:
         """Whether the run proves anything."""
         assert self.churn is not None
-        assert self.meter.per_second >= RATE_MIN, f"void: {self.meter.per_second:.0f} records/s"
         assert not [name for name in faults if not self.struck[name]], "void: a fault never struck"
         assert self.churn.done["replicas moved"], "void: no replica was moved"
         assert self.churn.done["preferred elections"], "void: no preferred leader was elected"
         assert all(member.commits for member in self.members), "void: a member committed nothing"
         for producer in self.producers:
-            assert producer.acknowledged > RATE_MIN, f"void: {producer.name} did not produce"
+            found = producer.acknowledged
+            assert found >= RECORDS_MIN, f"void: {producer.name} has {found} records acknowledged"
 
     def account(self, history: History) -> str:
         """A line for people."""

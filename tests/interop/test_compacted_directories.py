@@ -4,6 +4,7 @@ Each kind cleans, the other reads the same records at the same offsets, adds to 
 again; after a clean stop and after kill -9. Kafka's transactions are part of what it leaves us.
 """
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ CONFIG = {
     "segment.ms": "10000",
     "delete.retention.ms": "0",
 }
+
+log = logging.getLogger(__name__)
+"""What the client does; pytest shows it for a failed test."""
 
 Model = dict[bytes, bytes | None]
 
@@ -83,14 +87,17 @@ def records(node: NodeProcess) -> list[tuple[int, bytes, bytes | None]]:
 
     consumer = Consumer(
         {"bootstrap.servers": node.bootstrap, "group.id": "g", "enable.auto.commit": False,
-         "isolation.level": "read_committed", "enable.partition.eof": True}
+         "isolation.level": "read_committed", "enable.partition.eof": True,
+         "debug": "broker,topic,metadata", "logger": log}
     )  # fmt: skip
     place = TopicPartition(TOPIC, 0, 0)
 
     def is_led() -> bool:
         try:
-            return consumer.get_watermark_offsets(place, timeout=30)[1] > 0
-        except KafkaException:
+            return consumer.get_watermark_offsets(place, timeout=5)[1] > 0
+        except KafkaException as error:
+            log.warning("%s", error)
+            consumer.poll(0)  # for what the client did meanwhile
             return False
 
     wait_until(is_led, "the topic is led")

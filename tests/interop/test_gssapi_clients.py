@@ -1,5 +1,6 @@
 """Clients that authenticate by Kerberos, against Debian's KDC."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,26 +9,31 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.security.jaas import KERBEROS_MODULE
 from tests.support.kafka_tools import kafka_tool_command
-from tests.support.kerberos import HOST, SERVICE, Kdc, client_properties, gssapi_node
+from tests.support.kerberos import (
+    HOST,
+    SERVICE,
+    Kdc,
+    client_properties,
+    gssapi_node,
+    module,
+    running_kdc,
+)
 from tests.support.nodes import SparkraftNode
-from tests.support.outside_tools import Missing, gssapi_package, kcat, kerberos, library_folders
+from tests.support.outside_tools import Missing, kcat, library_folders
 from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
 SECONDS = 300
+TICKET_S = 5
+"""Lifetime of a ticket that is renewed."""
 
 
 @pytest.fixture(scope="module")
 def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
-    root, package = kerberos(), gssapi_package()
-    for found in (root, package):
-        if isinstance(found, Missing):
-            pytest.skip(found.reason)
-    assert isinstance(root, Path)
-    assert isinstance(package, Path)
-    with Kdc(tmp_path_factory.mktemp("kdc"), root, package) as running:
+    with running_kdc(tmp_path_factory.mktemp("kdc")) as running:
         yield running
 
 
@@ -162,6 +168,58 @@ def test_the_client_of_spark_logs_in(
     )
     done = run(kdc, sys.executable, str(script))
     assert done.stdout == "dict\n", done.stderr
+
+
+def test_tickets_are_renewed_before_they_expire(
+    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+) -> None:
+    """Each process logs in, waits until its first ticket has expired, and logs in again.
+
+    One has the key, two have a ticket cache; in the last one the program that renews it fails.
+    """
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys, time\n"
+        "from sparkraft.pipeline.options import sink_options\n"
+        "from sparkraft.pipeline.wire import Cluster\n"
+        "options = sink_options(json.loads(sys.argv[1])).client\n"
+        "Cluster(options).topics(None)\n"
+        f"time.sleep({TICKET_S + 2})\n"
+        "print(type(Cluster(options).topics(None)).__name__)\n"
+    )
+    jaas = {
+        "key": module(keytab, "alice"),
+        "cache": f'{KERBEROS_MODULE} required useTicketCache="true" ticketCache="{{}}";',
+    }
+    short = tmp_path / "krb5.conf"
+    short.write_text(
+        kdc.config.read_text().replace(
+            "[libdefaults]\n", f"[libdefaults]\n ticket_lifetime = {TICKET_S}s\n"
+        )
+    )
+    processes = {}
+    for name, kinit in {"key": str(kdc.kinit), "cache": str(kdc.kinit), "fails": "false"}.items():
+        cache = f"FILE:{tmp_path / name}"
+        ticket = ["-l", f"{TICKET_S}s", "-r", "1h", "-k", "-t", str(keytab), "-c", cache, "alice"]
+        assert run(kdc, str(kdc.kinit), *ticket).returncode == 0
+        options = {
+            "kafka.bootstrap.servers": bootstrap(node),
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "GSSAPI",
+            "kafka.sasl.kerberos.service.name": "kafka",
+            "kafka.sasl.jaas.config": jaas.get(name, jaas["cache"]).replace("{}", cache),
+            "kafka.sasl.kerberos.kinit.cmd": kinit,
+            "kafka.sasl.kerberos.ticket.renew.window.factor": "0.5",
+            "kafka.sasl.kerberos.min.time.before.relogin": "1000",
+        }
+        processes[name] = subprocess.Popen(
+            [sys.executable, str(script), json.dumps(options)],
+            env={**os.environ, **kdc.environment, "KRB5_CONFIG": str(short)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    shown = {name: process.communicate(timeout=SECONDS) for name, process in processes.items()}
+    assert (shown["key"][0], shown["cache"][0]) == ("dict\n", "dict\n"), shown
+    assert "expired" in shown["fails"][1], shown
 
 
 def test_another_user_is_authenticated_and_may_nothing(

@@ -1,4 +1,4 @@
-"""Other people's clients authenticate with access tokens (KIP-768)."""
+"""Clients, ours among them, authenticate with access tokens (KIP-768, KIP-1139, KIP-1258)."""
 
 import os
 import subprocess
@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.client.security import ALLOWING
+from sparkraft.client.security import ALLOWING, ALLOWING_FILES
 from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 from tests.support.kafka_tools import kafka_tool_command
 from tests.support.nodes import SparkraftNode
 from tests.support.sasl import OAUTHBEARER, PLAIN, sasl_node
+from tests.support.token_endpoint import TokenServer
 
 pytestmark = pytest.mark.real_clients
 
 WAIT_SECONDS = 60
+APP = Issuer("app", algorithm="RS256")
 ISSUES, STRANGER = Issuer(algorithm="RS256"), Issuer(algorithm="RS256")
 
 
@@ -154,3 +156,85 @@ def test_javas_producer_takes_its_token_from_a_file(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "10 records sent" in done.stdout, done.stdout
+
+
+PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[TokenServer]:
+    with TokenServer(ISSUES, {}, keys={"app": APP.key}) as running:
+        yield running
+
+
+def assertion_properties(endpoint: TokenServer, key: Path, retriever: str) -> str:
+    """A Java client's properties file, which our tools read too."""
+    key.write_bytes(APP.private_key())
+    return (
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={OAUTHBEARER}\n"
+        f"sasl.jaas.config={PACKAGE}.OAuthBearerLoginModule required;\n"
+        f"sasl.oauthbearer.token.endpoint.url={endpoint.url}\n"
+        f"sasl.oauthbearer.jwt.retriever.class={PACKAGE}.{retriever}\n"
+        f"sasl.oauthbearer.assertion.private.key.file={key}\n"
+        f"sasl.oauthbearer.assertion.claim.aud={endpoint.url}\n"
+        "sasl.oauthbearer.assertion.claim.iss=app\n"
+        "sasl.oauthbearer.assertion.claim.sub=alice\n"
+        "sasl.oauthbearer.assertion.claim.jti.include=true\n"
+        "sasl.oauthbearer.client.credentials.client.id=app\n"
+        "sasl.oauthbearer.scope=kafka\n"
+    )
+
+
+RETRIEVERS = {
+    "ClientCredentialsJwtRetriever": [
+        "client_assertion", "client_assertion_type", "client_id", "grant_type", "scope",
+    ],
+    "JwtBearerJwtRetriever": ["assertion", "grant_type", "scope"],
+}  # fmt: skip
+"""And the fields of their requests."""
+
+
+@pytest.mark.parametrize("retriever", RETRIEVERS)
+def test_our_commands_get_a_token_by_an_assertion(
+    node: SparkraftNode,
+    endpoint: TokenServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    retriever: str,
+) -> None:
+    key, config = tmp_path / "key", tmp_path / "client.properties"
+    config.write_text(assertion_properties(endpoint, key, retriever))
+    command = ["topics", "--bootstrap-server", node.bootstrap, "--command-config", str(config)]
+    monkeypatch.setenv(ALLOWING, endpoint.url)
+    assert cli.main([*command, "--list"]) == 1
+    assert f"is not in the environment variable {ALLOWING_FILES}" in capsys.readouterr().err
+    assert endpoint.seen == 0
+    monkeypatch.setenv(ALLOWING_FILES, str(key))
+    assert cli.main([*command, "--create", "--topic", retriever]) == 0
+    assert [sorted(request) for request in endpoint.requests] == [RETRIEVERS[retriever]]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("retriever", RETRIEVERS)
+def test_javas_producer_gets_a_token_by_the_same_assertion(
+    node: SparkraftNode, kafka_jars: Path, endpoint: TokenServer, tmp_path: Path, retriever: str
+) -> None:
+    """The endpoint of these tests is one that Kafka's client accepts, and so is the file."""
+    key, config = tmp_path / "key", tmp_path / "client.properties"
+    handler = f"sasl.login.callback.handler.class={PACKAGE}.OAuthBearerLoginCallbackHandler\n"
+    config.write_text(assertion_properties(endpoint, key, retriever) + handler)
+    allowed = "org.apache.kafka.sasl.oauthbearer.allowed"
+    flags = f"-D{allowed}.urls={endpoint.url} -D{allowed}.files={key}"
+    done = subprocess.run(
+        [
+            *kafka_tool_command(kafka_jars, "org.apache.kafka.tools.ProducerPerformance"),
+            "--bootstrap-server", node.bootstrap, "--topic", "javas", "--record-size", "10",
+            "--num-records", "10", "--throughput", "-1", "--command-config", str(config),
+        ],
+        env=os.environ | {"JAVA_TOOL_OPTIONS": flags},
+        capture_output=True, text=True, timeout=2 * WAIT_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 records sent" in done.stdout, done.stdout
+    assert [sorted(request) for request in endpoint.requests] == [RETRIEVERS[retriever]]

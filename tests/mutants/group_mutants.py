@@ -287,7 +287,7 @@ def _downgrades_drop_assignments() -> Patches:
     original = consumer_migration.downgraded
 
     def downgraded(*given: Any) -> Any:
-        classic = original(*given)
+        classic = yield from original(*given)
         for member in classic.members():
             member.assignment = write_assignment({}, given[2], 1)
         return classic

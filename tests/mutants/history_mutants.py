@@ -76,14 +76,15 @@ def _kafka_18464_an_abort_of_nothing_fences() -> Patches:
 def _kafka_19446_markers_without_a_version() -> Patches:
     original, marker_of = MarkerSender._write_to, marker_sender._marker_of
 
-    async def write_to(self: MarkerSender, broker_id: int, marker: Any, partitions: Any) -> Any:
+    async def write_to(
+        self: MarkerSender, broker_id: int, marker: Any, partitions: Any, results: Any
+    ) -> None:
         async def again() -> None:
             await asyncio.sleep(LATE_S)
-            await original(self, broker_id, marker, partitions)
+            await original(self, broker_id, marker, partitions, {})
 
-        written = await original(self, broker_id, marker, partitions)
+        await original(self, broker_id, marker, partitions, results)
         self._batches._spawn(again(), "a repeated marker")
-        return written
 
     def without_version(effect: Any) -> Any:
         return marker_of(effect)._replace(transaction_version=0)
@@ -107,7 +108,8 @@ def _markers_before_the_decision_is_committed() -> Patches:
 def _complete_after_the_first_markers() -> Patches:
     async def write(self: MarkerSender, effect: Any, is_current: Any) -> None:
         del is_current
-        await self._write_once(marker_sender._marker_of(effect), sorted(effect.partitions))
+        turn = self._env.turn(self._env.work_max.partitions)
+        await self._write_once(marker_sender._marker_of(effect), sorted(effect.partitions), turn)
 
     return [(MarkerSender, "write", write)]
 

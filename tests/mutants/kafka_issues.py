@@ -19,12 +19,14 @@ ISSUES: dict[str, tuple[str, ...]] = {
     "KAFKA-16352": ("kafka-16352-complete-without-all-markers",),
     "KAFKA-16367": ("kafka-16367-no-assignment-after-a-lost-response",),
     "KAFKA-16371": ("kafka-16371-refused-offsets-stay-pending",),
+    "KAFKA-16374": ("kafka-16374-commits-wait-for-the-queue",),
     "KAFKA-16930": ("kafka-16930-members-without-topics",),
     "KAFKA-17228": ("kafka-17228-classic-holders-stay",),
     "KAFKA-17306": ("kafka-17306-assignments-of-unknown-members",),
     "KAFKA-17507": ("kafka-17507-markers-before-their-offsets",),
     "KAFKA-17733": ("kafka-17733-upgrades-drop-assignments",),
     "KAFKA-18137": ("kafka-18137-shards-of-earlier-epochs",),
+    "KAFKA-18174": ("kafka-18174-writes-that-time-out-end-twice",),
     "KAFKA-18188": ("kafka-18188-consumer-members-cannot-be-removed",),
     "KAFKA-18464": ("kafka-18464-an-abort-of-nothing-fences",),
     "KAFKA-18654": ("kafka-18654-completions-are-not-waited-for",),
@@ -46,6 +48,8 @@ ISSUES: dict[str, tuple[str, ...]] = {
     "KAFKA-19999": ("kafka-19999-repeated-markers-are-refused",),
     "KAFKA-20090": ("kafka-20090-exhausted-ids-are-not-rotated",),
     "KAFKA-20268": ("kafka-20268-targets-ahead-of-the-group",),
+    "KAFKA-20442": ("kafka-20442-emptied-groups-are-being-assigned",),
+    "pull request 17688": ("kafka-17688-empty-batches-are-read-again",),
 }
 """Issue → planted bugs."""
 
@@ -60,6 +64,8 @@ OTHERS = (
     "expressions-that-backtrack",
     "groups-go-before-their-members",
     "missing-topics-are-hashed",
+    "late-ends-of-fenced-producers-count-as-repeated",
+    "transactions-of-fast-clocks-stay-open",
 )
 """Bugs of the same parts that Kafka has not had."""
 

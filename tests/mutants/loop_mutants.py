@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from sparkraft.coordinator.steps import complete
+from sparkraft.records.batch import iter_batches
 from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.shared_reads import COLD, SharedReads
+from sparkraft.server.coordinator.shard_runtime import LOAD_STEP_BYTES, ShardRuntime
 from sparkraft.storage.log_dir import DiskJob
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
@@ -36,6 +39,22 @@ def _uncached_reads() -> Patches:
         return original(self, *arguments, **{**more, "cold": None}) if found is COLD else found
 
     return [(SharedReads, "read", read)]
+
+
+@_plant("a group coordinator is loaded in one piece", "L1", workload="groups")
+def _uncut_load_of_groups() -> Patches:
+    async def replay_log(self: ShardRuntime[Any, Any]) -> int:
+        at, end = self._host.log_range()
+        while at < end and not self._closed:
+            batches = self._host.read(at, end=end, max_bytes=LOAD_STEP_BYTES)
+            if not batches:
+                break
+            for header, batch in iter_batches(batches):
+                complete(self._replay_batch(header, batch))
+                at = header.next_offset
+        return int(end)
+
+    return [(ShardRuntime, "_replay_log", replay_log)]
 
 
 @_plant("compressed batches are decompressed on the event loop", "L1")

@@ -23,8 +23,8 @@ SEEDS_FILE = Path(__file__).with_name("seeds.json")
 SECONDS = 20
 """Length of chaos in these runs."""
 
-SECONDS_OF = {"transactions": 12, "groups": 12}
-"""The same for workloads whose bugs show sooner."""
+SECONDS_OF = {"transactions": 12, "groups": 12, "principals": 6, "migration": 30, "zookeeper": 20}
+"""The same for workloads whose bugs show sooner, or that begin later."""
 
 SEEDS_MAX = 1_000
 """A bug that this many seeds do not show needs a better aimed fault, not more seeds."""

@@ -201,7 +201,7 @@ def _a_snapshot_without_controllers() -> Patches:
             if type(record) is not RegisterControllerRecord:
                 yield record, version
 
-    return [(snapshots, "records_of", records_of)]
+    return [(snapshots, "records_in_pieces", records_of)]
 
 
 @_mutant("brokers see uncommitted metadata", "C6", "assert")

@@ -41,7 +41,7 @@ def _a_snapshot_without_the_newest_topic() -> Patches:
             if not topics or getattr(record, "topic_id", None) != topics[-1]:
                 yield record, version
 
-    return [(snapshots, "records_of", records_of)]
+    return [(snapshots, "records_in_pieces", records_of)]
 
 
 @_mutant("a leader notes the votes it has yet to get, not those it got", "E1", isolated=True)

@@ -53,12 +53,25 @@ DIVERGED = (*LOST, "P9", "C10", "inconsistent-offsets", "duplicate")
 def _kip_101_truncation_to_the_high_watermark() -> Patches:
     original = FollowedPartition.__init__
 
-    def init(self: Any, *arguments: Any) -> None:
-        original(self, *arguments)
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
         self.stage = Stage.TRUNCATING
         self.fetch_offset = self.replica.high_watermark
 
-    return [(FollowedPartition, "__init__", init)]
+    def truncate(self: Any, key: Any, now: int) -> None:
+        partition = self._partitions.get(key)
+        if partition is None or key in self._aside:
+            return
+        if self._truncate(key, partition, partition.replica.high_watermark, "as of old", now):
+            partition.enter(Stage.FETCHING)
+        if partition.stage is not Stage.TRUNCATING:
+            self._truncating.pop(key, None)
+
+    return [
+        (FollowedPartition, "__init__", init),
+        (Fetcher, "_truncate_to_high_watermark", truncate),
+        (Fetcher, "uncertain", lambda *_: []),
+    ]
 
 
 @_plant(
@@ -449,4 +462,4 @@ def _lagging_replicas_are_shown_offline() -> Patches:
         known = () if partition is None else partition.replicas
         return [replica for replica in known if replica not in partition.isr]
 
-    return [(k10002_describe_history, "_offline", offline)]
+    return [(k10002_describe_history, "offline_replicas", offline)]

@@ -8,14 +8,17 @@ from tests.mutants.group_mutants import GROUP_MUTANTS
 from tests.mutants.history_mutants import HISTORY_MUTANTS
 from tests.mutants.isolated_mutants import ISOLATED_MUTANTS
 from tests.mutants.loop_mutants import LOOP_MUTANTS
+from tests.mutants.migration_mutants import MIGRATION_MUTANTS
 from tests.mutants.move_mutants import MOVE_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.outsider_mutants import OUTSIDER_MUTANTS
+from tests.mutants.principal_mutants import PRINCIPAL_MUTANTS
 from tests.mutants.quorum_mutants import QUORUM_MUTANTS
 from tests.mutants.record_mutants import RECORD_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
 from tests.mutants.transaction_mutants import TRANSACTION_MUTANTS
+from tests.mutants.zookeeper_mutants import ZOOKEEPER_MUTANTS
 
 MUTANTS: dict[str, Mutant] = {
     **CORE_MUTANTS,
@@ -23,6 +26,8 @@ MUTANTS: dict[str, Mutant] = {
     **NODE_MUTANTS,
     **RECORD_MUTANTS,
     **MOVE_MUTANTS,
+    **MIGRATION_MUTANTS,
+    **ZOOKEEPER_MUTANTS,
     **QUORUM_MUTANTS,
     **ISOLATED_MUTANTS,
     **STORAGE_MUTANTS,
@@ -30,6 +35,7 @@ MUTANTS: dict[str, Mutant] = {
     **FOLDER_MUTANTS,
     **TRANSACTION_MUTANTS,
     **GROUP_MUTANTS,
+    **PRINCIPAL_MUTANTS,
     **HISTORY_MUTANTS,
 }
 

@@ -4,6 +4,7 @@ The simulator does not reach these: they need a producer epoch near its end, a p
 rights, a record of a newer version, or they only delay or refuse what clients then repeat.
 """
 
+import asyncio
 import importlib
 import inspect
 import re
@@ -22,7 +23,7 @@ from sparkraft.coordinator.group import (
     records,
 )
 from sparkraft.coordinator.group.consumer import ConsumerProtocol
-from sparkraft.coordinator.group.consumer_group import ConsumerGroup
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup, ConsumerGroupState
 from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberState
 from sparkraft.coordinator.group.consumer_reconciliation import reconcile as reconcile_member
 from sparkraft.coordinator.group.consumer_requests import check_epoch as check_member_epoch
@@ -37,6 +38,7 @@ from sparkraft.coordinator.transaction import shard as transaction_shard
 from sparkraft.coordinator.transaction.metadata import EPOCH_MAX
 from sparkraft.coordinator.transaction.shard import TransactionShard
 from sparkraft.protocol import framing
+from sparkraft.records.batch import iter_batches
 from sparkraft.server.broker.client_telemetry import Instance
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
@@ -435,6 +437,22 @@ def _missing_topics_are_hashed() -> Patches:
 
 
 @_plant(
+    "a group without members is being assigned while its target is of an earlier epoch",
+    _GROUPS + "test_a_group_without_members_is_empty_although_its_target_is_of_an_earlier_epoch",
+)
+def _kafka_20442_emptied_groups_are_being_assigned() -> Patches:
+    original = ConsumerGroup.__dict__["state"].fget
+
+    def state(self: ConsumerGroup) -> ConsumerGroupState:
+        if self.group_epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        found: ConsumerGroupState = original(self)
+        return found
+
+    return [(ConsumerGroup, "state", property(state))]
+
+
+@_plant(
     "the tombstone of a group comes before those of its members",
     _GROUPS + "test_an_empty_group_can_be_deleted_and_leaves_no_record",
 )
@@ -445,6 +463,28 @@ def _groups_go_before_their_members() -> Patches:
         return list(reversed(original(self)))
 
     return [(ConsumerGroup, "tombstones", tombstones)]
+
+
+@_plant(
+    "a late EndTxn of a fenced producer is taken for repeated",
+    _TRANSACTIONS + "test_a_fenced_producer_does_not_get_the_epoch_of_its_successor",
+)
+def _late_ends_of_fenced_producers_count_as_repeated() -> Patches:
+    original = completion._is_repeated
+
+    def is_repeated(known: Any, request: Any) -> bool:
+        return original(replace(known, client_version=2), request)
+
+    return [(completion, "_is_repeated", is_repeated)]
+
+
+@_plant(
+    "a transaction of a fast clock is open as long as the clocks differ",
+    "coordinator/transaction/test_races.py::"
+    "test_a_transaction_of_a_fast_clock_times_out_after_the_coordinator_has_moved",
+)
+def _transactions_of_fast_clocks_stay_open() -> Patches:
+    return [(TransactionShard, "_is_overdue", lambda *_: False)]
 
 
 # ---- the runtime
@@ -471,6 +511,60 @@ def _kafka_16030_loads_outlive_their_leadership() -> Patches:
         self.start(await self._replay_log())
 
     return [(ShardRuntime, "load", load)]
+
+
+@_plant(
+    "the response of a committed write waits for the work in the queue",
+    _RUNTIME + "test_a_committed_write_is_answered_before_the_work_that_came_after_it",
+)
+def _kafka_16374_commits_wait_for_the_queue() -> Patches:
+    original = ShardRuntime._wait_committed
+
+    async def wait_committed(self: Any, future: Any, response: Any) -> Any:
+        await original(self, future, None)
+        if self._queue.is_busy:
+            await self._queue.later(lambda: None)
+        return response
+
+    return [(ShardRuntime, "_wait_committed", wait_committed)]
+
+
+@_plant(
+    "a write ends when it times out, and again when it is committed",
+    _RUNTIME + "test_a_write_that_timed_out_is_completed_once_when_it_is_committed",
+)
+def _kafka_18174_writes_that_time_out_end_twice() -> Patches:
+    original = ShardRuntime._start_after
+
+    def start_after(self: Any, future: Any, decision: Any) -> None:
+        original(self, future, decision)
+        if future is not None:
+            asyncio.get_running_loop().call_later(
+                self._timeout_s, self._on_committed, decision, ErrorCode.REQUEST_TIMED_OUT
+            )
+
+    return [(ShardRuntime, "_start_after", start_after)]
+
+
+@_plant(
+    "a loader continues after the last record that it has read",
+    _RUNTIME + "test_a_batch_that_compaction_emptied_does_not_stop_the_load",
+)
+def _kafka_17688_empty_batches_are_read_again() -> Patches:
+    async def replay_log(self: Any) -> int:
+        at, end = self._host.log_range()
+        reads = 0
+        while at < end:
+            reads += 1
+            assert reads <= end, "the loader reads one batch again and again"
+            for header, batch in iter_batches(self._host.read(at, end=end, max_bytes=1)):
+                for _ in self._replay_batch(header, batch):
+                    pass
+                if header.records_count:
+                    at = header.next_offset
+        return int(end)
+
+    return [(ShardRuntime, "_replay_log", replay_log)]
 
 
 @_plant(

@@ -2,6 +2,7 @@
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Uuid
+from sparkraft.base.placeholder_ids import placeholder_id
 from sparkraft.protocol.messages.k01_fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -20,7 +21,8 @@ def at(offset: int) -> FetchPosition:
 
 def request_of(session: ClientFetchSession) -> FetchRequest:
     request = FetchRequest()
-    session.request(request)
+    for _ in session.request(request):
+        pass
     return request
 
 
@@ -181,3 +183,67 @@ def test_the_epoch_wraps_to_one():
     session.epoch = EPOCH_MAX
     assert session.accept(answer())
     assert session.epoch == 1
+
+
+# ---- topics without an id: inter.broker.protocol.version below 2.8
+
+NAMELESS = placeholder_id("old")
+"""Stands for topic `old`."""
+
+
+def named_at(topic: str, offset: int) -> FetchPosition:
+    return FetchPosition(offset, 0, 3, -1, topic)
+
+
+def answer_by_name(*topics: str, session_id: int = 7) -> FetchResponse:
+    response = answer(*((Uuid.ZERO, 0) for _ in topics), session_id=session_id)
+    for topic, name in zip(response.responses, topics, strict=True):
+        topic.topic = name
+    return response
+
+
+def test_topics_are_named_and_a_response_by_name_gets_their_ids():
+    session = ClientFetchSession(1)
+    session.add((NAMELESS, 0), named_at("old", 0))
+    session.add((A, 0), named_at("new", 0))
+    assert not session.has_ids
+    request = request_of(session)
+    assert [topic.topic for topic in request.topics] == ["old", "new"]
+    response = answer_by_name("old", "new")
+    assert session.accept(response)
+    assert [topic.topic_id for topic in response.responses] == [NAMELESS, A]
+    session.forget((A, 0))
+    (left,) = request_of(session).forgotten_topics_data
+    assert (left.topic, left.topic_id) == ("new", A)
+    assert not session.accept(answer_by_name("new")), "its partition was forgotten"
+
+
+def test_a_topic_that_gets_its_id_opens_a_new_session():
+    """FetchSessionHandler: a session names topics by id or by name, not by both (KIP-516)."""
+    session = ClientFetchSession(1)
+    session.add((NAMELESS, 0), named_at("old", 0))
+    request_of(session)
+    assert session.accept(answer_by_name("old"))
+    session.forget((NAMELESS, 0))
+    session.add((A, 0), named_at("old", 5))
+    assert session.has_ids
+    request = request_of(session)
+    assert (request.session_id, request.session_epoch) == (7, 0), "closes the session"
+    assert named(request) == [(A, 0, 5)]
+    assert not request.forgotten_topics_data
+    assert session.accept(answer((A, 0), session_id=8))
+    assert (session.id, session.epoch) == (8, 1)
+
+
+def test_a_response_by_name_is_about_the_newest_id_of_a_topic():
+    session = ClientFetchSession(1)
+    session.add((NAMELESS, 0), named_at("t", 0))
+    session.add((NAMELESS, 1), named_at("t", 0))
+    session.add((A, 0), named_at("t", 0))
+    session.forget((NAMELESS, 0))
+    session.forget((NAMELESS, 1))
+    session.add((B, 0), named_at("other", 0))
+    request_of(session)
+    response = answer_by_name("t", "other")
+    assert session.accept(response)
+    assert [topic.topic_id for topic in response.responses] == [A, B]

@@ -14,7 +14,8 @@ from sparkraft.protocol.messages.k01_fetch import (
     PartitionData,
 )
 from sparkraft.records.batch import HEADER, BatchHeader, parse_header
-from sparkraft.replication.fetcher import BACKOFF_MS_FIRST, Fetcher, OutOfRange
+from sparkraft.replication.fetcher import BACKOFF_MS_FIRST, Fetcher
+from sparkraft.replication.fetcher_values import OutOfRange
 from sparkraft.replication.followed import NEXT_STAGES, FollowedPartition, Stage
 from sparkraft.storage.epochs import LeaderEpochs
 

@@ -255,7 +255,9 @@ def test_a_follower_whose_epoch_the_leader_does_not_know_may_join():
     world = World(isr=(1, 2), end=9)
     world.brokers.epochs[3] = -1
     world.fetch(3, 9, epoch=103)
-    assert world.expand(3) is not None
+    expanded = world.expand(3)
+    assert expanded is not None
+    assert dict(expanded.new_isr)[3] == -1, "a KRaft controller may know another epoch (KIP-866)"
 
 
 def test_a_fetch_of_an_earlier_life_of_the_broker_is_refused_and_changes_nothing():

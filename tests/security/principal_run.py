@@ -37,6 +37,8 @@ from sparkraft.security.session import Session
 from sparkraft.security.standard_authorizer import StandardAuthorizer
 from sparkraft.server.access_control import AclPublisher
 from sparkraft.server.raft.metadata_log_listener import CommittedBatch
+from sparkraft.simulation.checks.acl_rules import is_allowed
+from sparkraft.simulation.world.principals import Action
 
 NODES, STEPS = 3, 260
 PROPAGATION_MS = 500
@@ -315,35 +317,13 @@ class PrincipalRun:
     def should(
         self, client: Client, operation: AclOperation, kind: AclResourceType, name: str, count: int
     ) -> bool:
-        """Kafka's rules, by a scan of the records."""
+        """Kafka's rules, on the records."""
         principal, host = str(client.session.principal), client.session.client_host
         if principal == SUPER_USER:
             return True
-        covering = [
-            each
-            for each in self.live_records(count).values()
-            if each.resource_type == kind and _covers(each, name)
-        ]
-        mine = [
-            each
-            for each in covering
-            if each.principal in {principal, "User:*"} and each.host in {host, "*"}
-        ]
-        same = {operation, AclOperation.ALL}
-        if any(e.permission_type == AclPermissionType.DENY and e.operation in same for e in mine):
-            return False
-        implied = {
-            AclOperation.DESCRIBE: {
-                AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER,
-            },
-            AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
-        }.get(operation, set())  # fmt: skip
-        if any(
-            e.permission_type == AclPermissionType.ALLOW and e.operation in same | implied
-            for e in mine
-        ):
-            return True
-        return client.node.default and not covering
+        action = Action(principal, host, operation, kind, name)
+        entries = self.live_records(count).values()
+        return is_allowed(entries, action, default=client.node.default)
 
     # ---- quotas
 
@@ -389,12 +369,6 @@ class PrincipalRun:
         most = limit * (seconds + BURST_S + WINDOWS_S) + more
         if self.got[user] > most:
             raise ViolationError(f"A3: {user} got {self.got[user]:,.0f} of {most:,.0f}")
-
-
-def _covers(entry: Any, name: str) -> bool:
-    if entry.pattern_type == PatternType.PREFIXED:
-        return bool(name.startswith(entry.resource_name))
-    return entry.resource_name in {name, "*"}
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Uuid
+from sparkraft.cli.main import main
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -26,13 +27,16 @@ from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.security.standard_authorizer import CLASS_NAME, StandardAuthorizer
 from sparkraft.server.access_control import AclPublisher, authorizer_of
 from sparkraft.server.config import ConfigError, NodeConfig
+from sparkraft.server.node import Node
 from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from tests.server.harness import (
+    CLUSTER_ID,
     append,
     batch,
     config_of,
     connect,
     create_topic,
+    make_env,
     node_in,
     run,
     until,
@@ -239,6 +243,41 @@ def test_controllers_of_a_quorum_must_be_super_users(tmp_path):
         authorizer_of(with_voters(tmp_path, 2))
     assert authorizer_of(with_voters(tmp_path, 1)).allows_all is False
     assert authorizer_of(with_voters(tmp_path, 2, super_users="User:ANONYMOUS"))
+
+
+def with_bootstrap_servers(tmp_path, *servers: str, **more: str) -> dict[str, str]:
+    properties = config_of(tmp_path, **{"authorizer_class_name": CLASS_NAME, **more})
+    del properties["controller.quorum.voters"]
+    return properties | {"controller.quorum.bootstrap.servers": ",".join(servers)}
+
+
+def test_controllers_of_a_dynamic_quorum_must_be_super_users(tmp_path):
+    three = ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
+    with pytest.raises(ConfigError, match=r"super\.users must contain User:ANONYMOUS"):
+        authorizer_of(NodeConfig(with_bootstrap_servers(tmp_path, *three)))
+    users = with_bootstrap_servers(tmp_path, *three, super_users="User:ANONYMOUS")
+    assert authorizer_of(NodeConfig(users))
+    assert authorizer_of(NodeConfig(with_bootstrap_servers(tmp_path, *three[:1])))
+
+
+def test_the_voters_of_the_log_count_if_the_configs_name_one_controller(tmp_path):
+    """A list of addresses need not be complete; the voters of a dynamic quorum are in its log."""
+    properties = with_bootstrap_servers(tmp_path / "data", "127.0.0.1:1")
+    path = tmp_path / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    voters = f"1@127.0.0.1:1:{Uuid(bytes(15) + b'a')},2@127.0.0.1:2:{Uuid(bytes(15) + b'b')}"
+    command = ["storage", "format", "-c", str(path), "-t", CLUSTER_ID]
+    assert main([*command, "--initial-controllers", voters]) == 0
+
+    async def test():
+        node = Node(NodeConfig(properties), make_env())
+        try:
+            await node.start()
+        finally:
+            await node.stop()
+
+    with pytest.raises(ConfigError, match=r"super\.users must contain User:ANONYMOUS"):
+        run(test())
 
 
 def test_a_node_warns_of_a_principal_of_nodes_that_is_not_a_super_user(tmp_path, caplog):

@@ -1,16 +1,22 @@
 """What ApiVersions advertises is what is served, on either listener, and what COVERAGE.md says."""
 
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest
+from sparkraft.server.api.registry import served_apis
 from tests.server.harness import connect, node_in, run
 
 COVERAGE = Path(__file__).resolve().parents[2] / "COVERAGE.md"
 ROW = re.compile(r"^\| (\d+) \| \w+ \| \S* \| (\S+) \| ([^|]*)\|", re.MULTILINE)
+LISTENERS = re.compile(r'"listeners": \[([^]]*)\]')
+NO_HANDLER = {ApiKey.DESCRIBE_DELEGATION_TOKEN, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS}
+"""Declared for controllers, too, but Kafka's `ControllerApis` has no handler for them."""
+
 NOT_SERVED = (ApiKey.SHARE_FETCH, ApiKey.STREAMS_GROUP_HEARTBEAT)
 
 
@@ -60,3 +66,23 @@ def test_a_request_that_is_not_served_ends_its_connection(tmp_path, key):
                 await connection.wait_closed()
 
     run(test())
+
+
+@pytest.mark.java
+def test_each_key_is_served_on_kafkas_listeners(kafka_jars: Path):
+    """Such as AddRaftVoter, RemoveRaftVoter, UpdateFeatures and UnregisterBroker on both kinds."""
+    (jar,) = kafka_jars.glob("kafka-clients-*.jar")
+    served: dict[ApiKey, set[str]] = {}
+    for listener in ("broker", "controller"):
+        for api in served_apis(controller_listener=listener == "controller"):
+            served.setdefault(api.key, set()).add(listener)
+    kafkas = {}
+    with zipfile.ZipFile(jar) as archive:
+        for key in served:
+            info = API_INFO[key]
+            if not info.is_own:
+                text = archive.read(f"common/message/{info.name}Request.json").decode()
+                kafkas[key] = set(re.findall(r'"(\w+)"', LISTENERS.findall(text)[0]))
+    for key in NO_HANDLER:
+        assert kafkas.pop(key) == served[key] | {"controller"}
+    assert {key: served[key] for key in kafkas} == kafkas

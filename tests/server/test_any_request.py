@@ -243,7 +243,7 @@ def test_a_refusal_of_the_whole_request_can_be_written_in_every_version(controll
             request = Fill(version).message(info.request_class())
             error = KafkaError(ErrorCode.NOT_CONTROLLER, "why")
             try:
-                answer = api.refuse(info.response_class(), request, version, error)
+                answer = api.refuse_now(info.response_class(), request, version, error)
             except AttributeError:
                 assert api.key in NO_PLACE_FOR_AN_ERROR
                 continue

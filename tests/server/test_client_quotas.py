@@ -5,8 +5,11 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from sparkraft.base.errors import ErrorCode
 from sparkraft.client.connection import Connection
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import decode, encode, encode_parts
 from sparkraft.protocol.messages.k02_list_offsets import ListOffsetsRequest
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest
@@ -25,6 +28,8 @@ from sparkraft.protocol.messages.k49_alter_client_quotas import (
     EntityData,
     OpData,
 )
+from sparkraft.protocol.messages.k52_vote import VoteRequest
+from sparkraft.server.api import k00_produce
 from sparkraft.server.api.registry import served_apis
 from sparkraft.server.network.dispatch import Route, encode_response
 from sparkraft.server.network.quota_meter import report_in_bytes
@@ -45,6 +50,53 @@ from tests.support.sessions import Deciding
 RATE = 1_000
 OVER = 12_000
 """More than an idle client may send at once, by two seconds of the quota."""
+
+
+async def set_quota_of_id(node: Any, connection: Any, client_id: str, key: str) -> None:
+    """For one client id; returns when the broker has it."""
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[OpData(key=key, value=RATE, remove=False)],
+    )
+    response = await connection.send(AlterClientQuotasRequest(entries=[entry]))
+    assert response.entries[0].error_code == 0
+    await until(lambda: node.broker.client_quotas.is_active)
+
+
+@pytest.mark.parametrize("key", ["producer_byte_rate", "request_percentage"])
+def test_a_quota_of_another_client_leaves_the_fast_path_to_a_producer(tmp_path, monkeypatch, key):
+    """A known Produce is not decoded, except for the client whose quota it counts against."""
+    fast: list[Any] = []
+    original = k00_produce._records_of
+
+    def records_of(*given: Any, **more: Any) -> Any:
+        fast.append(given)
+        return original(*given, **more)
+
+    monkeypatch.setattr(k00_produce, "_records_of", records_of)
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            await set_quota_of_id(node, connection, "limited", key)
+            for _ in range(3):
+                assert (await append(connection, topic_id, batch(b"x"))).error_code == 0
+            assert len(fast) == 2, "all but the first, whose shape was not known"
+            port = node.ports["PLAINTEXT"]
+            limited = await Connection.open("127.0.0.1", port, client_id="limited")
+            large = batch(bytes(OVER))
+            answer = await limited.send(produce(topic_id, large))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            if key == "producer_byte_rate":
+                assert answer.throttle_time_ms > 0
+            assert len(fast) == 2
+            assert (await append(connection, topic_id, batch(b"x"))).error_code == 0
+            assert len(fast) == 3
+            await limited.close()
+            await connection.close()
+
+    run(test())
 
 
 async def set_quota(node: Any, connection: Any, key: str, value: float | None) -> None:
@@ -79,6 +131,48 @@ def test_a_produce_over_the_quota_is_served_and_the_next_request_waits(tmp_path)
             assert time.monotonic() - begun >= throttle_ms / 1000 - 0.1
             await client.close()
             await other.close()
+
+    run(test())
+
+
+def test_a_client_without_a_quota_keeps_the_short_way_of_produce(tmp_path):
+    """A quota of another client id costs it nothing; its own takes effect at once."""
+
+    async def limit(node: Any, client: Any, client_id: str) -> None:
+        entry = AlterClientQuotasRequestEntryData(
+            entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+            ops=[OpData(key="producer_byte_rate", value=RATE)],
+        )
+        await client.send(AlterClientQuotasRequest(entries=[entry]))
+        quotas = node.broker.client_quotas
+        await until(lambda: quotas.limit_of("producer_byte_rate", "ANONYMOUS", client_id))
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            await append(client, topic_id, batch(b"v"), acks=1)
+            (listener,) = [one for one in node.listeners if one.name == "PLAINTEXT"]
+            (route,) = [
+                route
+                for route in listener.routes.by_code.values()
+                if route.fast is not None and route.version == client.version_for(ApiKey.PRODUCE)
+            ]
+            answered, fast = [], route.fast
+
+            def counted(*arguments: Any) -> Any:
+                answered.append(fast(*arguments))
+                return answered[-1]
+
+            route.fast = counted
+            await limit(node, client, "greedy")
+            await append(client, topic_id, batch(b"v"), acks=1)
+            assert [type(one) for one in answered] == [bytes]
+            await limit(node, client, "test")
+            response = await client.send(produce(topic_id, batch(bytes(OVER)), acks=1))
+            assert response.throttle_time_ms > 1_500
+            assert len(answered) == 1
+            await client.close()
 
     run(test())
 
@@ -174,11 +268,7 @@ def test_connections_over_the_quota_of_their_address_are_held_and_closed(tmp_pat
     async def test():
         async with node_in(tmp_path) as node:
             client = await connect(node)
-            entry = AlterClientQuotasRequestEntryData(
-                entity=[EntityData(entity_type="ip", entity_name="127.0.0.1")],
-                ops=[OpData(key="connection_creation_rate", value=1)],
-            )
-            await client.send(AlterClientQuotasRequest(entries=[entry]))
+            await set_address_quota(client, 1)
             await until(lambda: node.broker.client_quotas.addresses.is_active)
             port = node.ports["PLAINTEXT"]
             for _ in range(10):
@@ -269,6 +359,60 @@ def test_what_nodes_send_has_no_quota_of_time_unless_it_is_denied(tmp_path):
             assert len(_muted(node)) == 1
             for sender in (client, *senders, denied):
                 await sender.close()
+
+    run(test())
+
+
+async def set_address_quota(connection: Any, rate: float) -> None:
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="ip", entity_name="127.0.0.1")],
+        ops=[OpData(key="connection_creation_rate", value=rate)],
+    )
+    response = await connection.send(AlterClientQuotasRequest(entries=[entry]))
+    assert response.entries[0].error_code == 0
+
+
+def controller_listener(node: Any) -> Any:
+    (found,) = [each for each in node.listeners if each.controller_listener]
+    return found
+
+
+def test_a_controller_listener_holds_the_quota_of_time(tmp_path):
+    """As Kafka's controllers, by their own count; the requests of nodes stay exempt."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node, "CONTROLLER")
+            exempt = await connect(node, "CONTROLLER")
+            await set_quota(node, client, LOOP, TINY)
+            await until(lambda: controller_listener(node).quotas.is_active)
+            vote = VoteRequest()  # of no partition
+            assert (await exempt.send(vote)).error_code == ErrorCode.INVALID_REQUEST
+            assert not _muted(node)
+            limited = await connect(node, "CONTROLLER")
+            response = await limited.send(DescribeConfigsRequest(resources=[]), version=4)
+            assert response.throttle_time_ms == 1_000
+            for sender in (client, exempt, limited):
+                await sender.close()
+
+    run(test())
+
+
+def test_a_controller_listener_refuses_connections_over_their_addresss_quota(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node, "CONTROLLER")
+            await set_address_quota(client, 1)
+            addresses = controller_listener(node).quotas.addresses
+            await until(lambda: addresses.is_active)
+            for _ in range(10):
+                await (await connect(node, "CONTROLLER")).close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.ports["CONTROLLER"])
+            writer.write(b"\0\0\0\0")
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            await client.close()
 
     run(test())
 

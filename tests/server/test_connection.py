@@ -5,6 +5,7 @@ import logging
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,8 @@ class FakeNode:
 
     image = EMPTY_IMAGE
     raft = None
+    config = SimpleNamespace(migrates=False, is_migrating_broker=False)
+    channel = SimpleNamespace(forwarded_versions=None)
 
 
 @dataclass

@@ -484,7 +484,7 @@ def test_every_version_has_a_response_for_a_request_that_is_denied(controller):
             for version in range(lowest, highest + 1):
                 request = info.request_class()()
                 error = denied(rule.resource_type)
-                encode(api.refuse(info.response_class(), request, version, error), version)
+                encode(api.refuse_now(info.response_class(), request, version, error), version)
 
 
 def test_topics_are_authorized_apart_from_the_group(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.cli import explain_cluster, metadata_log
+from sparkraft.cli import acls, configs, explain_cluster, metadata_log
+from sparkraft.cli.errors import UsageError
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.past.changes import change_of
 from sparkraft.client.past.log import PastReader
@@ -318,6 +319,100 @@ def test_the_health_of_the_cluster_as_of_an_earlier_offset(tmp_path, capsys):
             await connection.close()
 
     run(test())
+
+
+def test_configs_and_access_rights_as_of_an_earlier_offset(tmp_path, capsys):
+    """`configs --describe` and `acls --list` print what was set then, as they print the present."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "flights", **{"retention.ms": "5000"})
+            before = await written(
+                node,
+                *secrets(),
+                records.ConfigRecord(
+                    resource_type=4, resource_name="", name="num.io.threads", value="9"
+                ),
+                records.AccessControlEntryRecord(
+                    id=Uuid(bytes(15) + b"1"), resource_type=2, resource_name="flights",
+                    pattern_type=3, principal="User:ann", host="*", operation=3, permission_type=3,
+                ),
+                records.ClientQuotaRecord(
+                    entity=[records.EntityData(entity_type="user", entity_name="ann")],
+                    key="producer_byte_rate", value=1024,
+                ),
+            )  # fmt: skip
+            await written(
+                node,
+                records.ConfigRecord(
+                    resource_type=2, resource_name="flights", name="retention.ms", value=None
+                ),
+                records.RemoveAccessControlEntryRecord(id=Uuid(bytes(15) + b"1")),
+            )
+            server = ["--bootstrap-server", f"127.0.0.1:{node.listeners[0].port}"]
+
+            async def printed(*words, command=configs, code=0):
+                capsys.readouterr()
+                done = await asyncio.to_thread(command.main, [*words, *server])
+                assert done == code
+                return capsys.readouterr().out
+
+            async def described(*words):
+                then = ("--at-offset", str(before), "--output", "json")
+                return json.loads(await printed("--describe", *words, *then))
+
+            assert "retention.ms" not in await printed("--describe", "--topic", "flights")
+            past = await printed("--describe", "--topic", "flights", "--at-offset", str(before))
+            assert past.splitlines() == [
+                "Dynamic configs for topic flights are:",
+                "  retention.ms=5000 sensitive=false "
+                "synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000}",
+            ]
+            of_all = await described("--entity-type", "brokers")
+            assert [one["entityName"] for one in of_all] == ["1", ""]
+            names = ["min.insync.replicas", "num.io.threads"]
+            assert [one["name"] for one in of_all[1]["configs"]] == names
+            (hidden,) = await described("--broker", "77", "--all")
+            values = {one["name"]: one["value"] for one in hidden["configs"]}
+            assert values.pop("min.insync.replicas") == "1"
+            expected = {"a.plugin.password": None, "log.cleaner.threads": "2"}
+            assert values == {**expected, "num.io.threads": "9"}
+            assert await described("--topic", "no") == [], "the message is not part of the JSON"
+            missing = await printed("--describe", "--topic", "no", "--at-offset", str(before))
+            assert missing == "The topic 'no' doesn't exist and doesn't have dynamic config.\n"
+            assert await described("--entity-type", "users") == [
+                {"entity": {"user": "ann"}, "quotas": {"producer_byte_rate": 1024.0}},
+                {
+                    "user": "alice",
+                    "credentials": [{"mechanism": "SCRAM-SHA-256", "iterations": 4096}],
+                },
+            ]
+            assert await described("--entity-type", "users", "--entity-name", "bob") == []
+            listed = ["--list", "--at-offset", str(before)]
+            (acl,) = json.loads(await printed(*listed, "--output", "json", command=acls))
+            assert (acl["principal"], acl["operation"]) == ("User:ann", "READ")
+            assert await printed(*listed, "--topic", "other", command=acls) == ""
+            assert "User:ann" in await printed(*listed, "--topic", "flights", command=acls)
+            await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "problem"),
+    [
+        (configs, ["--alter", "--topic", "t", "--at-time", "1h"], "go only with --describe"),
+        (configs, ["--alter", "--topic", "t", "--at-offset", "0"], "go only with --describe"),
+        (configs, ["--describe", "--broker-logger", "1", "--at-offset", "0"], "levels of loggers"),
+        (configs, ["--describe", "--topic", "t", "--at-offset", "-1"], "must not be negative"),
+        (acls, ["--add", "--at-offset", "3"], "go only with --list"),
+        (acls, ["--list", "--at-offset", "3", "--at-time", "1h"], "not both"),
+    ],
+)
+def test_an_earlier_moment_is_only_described(command, words, problem):
+    with pytest.raises(UsageError, match=problem):
+        command.main([*words, "--bootstrap-server", "127.0.0.1:1"])
 
 
 class _WholeLog:

@@ -16,10 +16,11 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.client.connection import Connection
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.broker import controller_channel
-from sparkraft.server.broker.controller_channel import ControllerChannel
+from sparkraft.server.broker.controller_channel import ControllerChannel, QuorumTarget
 from sparkraft.server.broker.forwarding import Forwarding
 from sparkraft.server.node import Node
 from tests.server.harness import (
@@ -87,7 +88,8 @@ def channel_to(leader_id: int, *, limit_ms: int | None = None) -> ControllerChan
         leader_node=None,
         voters=SimpleNamespace(ids=(1, 2, 3)),
     )
-    return ControllerChannel(env, raft, node_id=1, local=None, controller_listener="C")
+    target = QuorumTarget(raft, env.network.connect)
+    return ControllerChannel(env, target, node_id=1, local=None, controller_listener="C")
 
 
 def hangs_at(port: int, monkeypatch: Any) -> tuple[Controller, list[int]]:
@@ -168,7 +170,7 @@ def test_a_controller_that_hangs_keeps_nobody_from_the_next(monkeypatch: Any) ->
     async def test() -> None:
         controller, begun = hangs_at(2, monkeypatch)
         channel = channel_to(2)
-        raft: Any = channel._raft
+        raft: Any = channel._target._raft  # type: ignore[attr-defined]
         raft.leader_node = SimpleNamespace(id=2, host="h", port=2)
         patient = asyncio.create_task(
             channel.send(CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS)
@@ -298,11 +300,12 @@ def test_what_an_old_controller_leaves_open_is_asked_of_the_next(
             channel, publisher = broker.channel, broker._publisher
             assert channel is not None
             assert publisher is not None
-            old: Any = channel._raft
+            old: Any = channel._target
             place = SimpleNamespace(id=7, host="127.0.0.1", port=old.leader_node.port)
-            channel._raft = SimpleNamespace(
+            elected = SimpleNamespace(
                 leader_and_epoch=SimpleNamespace(leader_id=7), leader_node=place
             )
+            channel._target = QuorumTarget(elected, channel._target.connect)
             publisher.on_leader_change(BrokerId(7), LeaderEpoch(9))
             if answered:
                 creations[0].set_result(None)
@@ -344,7 +347,7 @@ def test_attempts_to_connect_end_with_an_unanswered_heartbeat(
             channel, heartbeats = broker.channel, broker.heartbeats
             assert channel is not None
             assert heartbeats is not None
-            channel_port = channel._raft.leader_node.port
+            channel_port = channel._target.leader_node.port
             monkeypatch.setattr(Connection, "open", open_to)
             for each in (channel, heartbeats):
                 each.reconnect("as if it were gone")
@@ -362,7 +365,7 @@ def test_an_attempt_to_reach_an_old_controller_ends_with_its_time(monkeypatch: A
     async def test() -> None:
         controller, begun = hangs_at(2, monkeypatch)
         channel = channel_to(2)
-        raft: Any = channel._raft
+        raft: Any = channel._target._raft  # type: ignore[attr-defined]
         raft.leader_node = SimpleNamespace(id=2, host="h", port=2)
         request = channel.send(CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS)
         asked = asyncio.create_task(request)
@@ -423,3 +426,27 @@ def _heartbeats(controller: Node) -> list[int]:
 
     driver.submit = notes
     return heard
+
+
+def test_forwarded_keys_have_the_versions_of_both(tmp_path: Path) -> None:
+    """`ApiVersionsResponse.intersectForwardableApis`: a controller may be older than its broker."""
+
+    async def test() -> None:
+        async with controller_and_broker(tmp_path) as (_, broker):
+            client = await connect(broker)
+            assert (await client.send(_creation())).topics[0].error_code == 0
+            assert broker.channel is not None
+            controllers = broker.channel.forwarded_versions
+            assert isinstance(controllers, dict)
+            request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+            before = {each.api_key: each for each in (await client.send(request)).api_keys}
+            controllers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = (0, 0)
+            controllers[ApiKey.FETCH] = (4, 5)
+            del controllers[ApiKey.UPDATE_FEATURES]
+            after = {each.api_key: each for each in (await client.send(request)).api_keys}
+            assert after[ApiKey.ALTER_PARTITION_REASSIGNMENTS].max_version == 0
+            assert after[ApiKey.FETCH].max_version == before[ApiKey.FETCH].max_version > 5
+            assert before.keys() - after.keys() == {ApiKey.UPDATE_FEATURES}
+            await client.close()
+
+    asyncio.run(test())

@@ -22,8 +22,9 @@ from sparkraft.server.http import (
     parse_address,
 )
 from sparkraft.server.http_hosts import is_allowed_host, own_names
+from sparkraft.server.listeners import NodeListeners
 from tests.server.harness import node_in, run
-from tests.support.ports import wait_until
+from tests.support.ports import lasting_ports, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -168,6 +169,29 @@ def test_a_flood_of_scrapes_is_rendered_once_and_answered_one_at_a_time(tmp_path
             assert len(server.responses) == len(set(server.responses)) == clients * requests
             assert server.renderings <= 2 * clients
             await server.stop()
+
+    run(test())
+
+
+def test_health_responds_before_clients_can_connect(tmp_path, monkeypatch):
+    """A supervisor that waits for the broker's port may ask for /health at once."""
+    listened: list[bool] = []
+    serve = NodeListeners.serve
+
+    async def observed(
+        listeners: NodeListeners, *args: Any, controller: bool, **options: Any
+    ) -> None:
+        if not controller:
+            with socket.socket() as probe:
+                listened.append(probe.connect_ex(("127.0.0.1", port)) == 0)
+        await serve(listeners, *args, controller=controller, **options)
+
+    monkeypatch.setattr(NodeListeners, "serve", observed)
+    (port,) = lasting_ports(1)
+
+    async def test():
+        async with node_in(tmp_path, sparkraft_http_listener=f"127.0.0.1:{port}"):
+            assert listened == [True]
 
     run(test())
 

@@ -1,5 +1,6 @@
 """Requests that list the whole cluster, or long histories, are answered in pieces."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,13 +8,16 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.base.ordering import NAMES, in_order
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
+from sparkraft.controller.reassignment import list_partition_reassignments
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode
+from sparkraft.protocol.messages import k46_list_partition_reassignments as k46m
 from sparkraft.protocol.messages.k04_leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -25,6 +29,10 @@ from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from sparkraft.protocol.messages.k48_describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
 from sparkraft.protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     TopicData,
@@ -35,15 +43,24 @@ from sparkraft.protocol.messages.k10002_describe_history import (
     DescribeHistoryRequest,
     HistoryTopic,
 )
-from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicRecord
+from sparkraft.protocol.messages.metadata_records import (
+    ClientQuotaRecord,
+    EntityData,
+    PartitionRecord,
+    TopicRecord,
+)
 from sparkraft.server.api import k04_leader_and_isr as k04
 from sparkraft.server.api import k10_find_coordinator as k10
 from sparkraft.server.api import k23_offset_for_leader_epoch as k23
+from sparkraft.server.api import k46_list_partition_reassignments as k46
+from sparkraft.server.api import k48_describe_client_quotas as k48
 from sparkraft.server.api import k65_describe_transactions as k65
 from sparkraft.server.api import k74_list_config_resources as k74
 from sparkraft.server.api import k10002_describe_history as k10002
 from sparkraft.server.api.encoded_array import CHUNK
+from sparkraft.server.api.history_values import OUT_OF_SYNC_MAX
 from sparkraft.server.api.registry import RequestContext
+from sparkraft.server.env import Env, SystemClock
 from tests.support.sessions import client_session
 
 PARTITIONS = 4 * CHUNK
@@ -156,7 +173,7 @@ def test_a_long_history_is_described_and_encoded_in_pieces_and_a_broker_once() -
     second, first, unknown = response.brokers
     assert (first.replicas, first.leads, first.in_sync) == (PARTITIONS, PARTITIONS, PARTITIONS)
     assert (second.replicas, second.leads, second.in_sync) == (PARTITIONS, 0, 0)
-    assert [one.partition for one in second.out_of_sync] == list(range(k10002.OUT_OF_SYNC_MAX))
+    assert [one.partition for one in second.out_of_sync] == list(range(OUT_OF_SYNC_MAX))
     assert unknown.replicas == 0
     assert len(first.changes) == len(first.elections) == EVENTS
 
@@ -259,3 +276,77 @@ def test_large_transactions_are_described_in_pieces() -> None:
     assert [one.transactional_id for one in response.transaction_states] == ids
     assert response.transaction_states[-1].error_code == ErrorCode.INVALID_REQUEST
     assert len(response.transaction_states[0].topics[0].partitions) == CHUNK
+
+
+def test_very_many_quotas_are_described_in_pieces() -> None:
+    image = EMPTY_IMAGE
+    count = 3 * NAMES
+    for number in range(count):
+        entity = [EntityData(entity_type="user", entity_name=f"u{(number * 7_919) % 100_003:06d}")]
+        record = ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=float(number))
+        image = apply(image, record)
+    request = DescribeClientQuotasRequest(
+        components=[ComponentData(entity_type="user", match_type=2, match=None)]
+    )
+    node = SimpleNamespace(image=image)
+    units, response = carried_out(ApiKey.DESCRIBE_CLIENT_QUOTAS, k48.handle, node, request)
+    assert max(units) <= CHUNK
+    assert sum(units) >= count
+    names = [entry.entity[0].entity_name for entry in response.entries]
+    assert names == sorted(names)
+    assert len(set(names)) == count
+
+
+class Deciding:
+    """A controller that decides ListPartitionReassignments, and counts what it looks up."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.config = SimpleNamespace(is_zookeeper=False)
+        self.env = Env(network=None, clock=SystemClock(), entropy=None, disk=None, executor=None)  # type: ignore[arg-type]
+        self.mutation_quotas = None
+        self.looked_up: list[int] = []
+
+    @property
+    def controller(self) -> "Deciding":
+        return self
+
+    async def submit(self, _key: ApiKey, request: Any, **_: Any) -> Any:
+        assert request.topics is not None
+        self.looked_up.append(sum(len(topic.partition_indexes) for topic in request.topics))
+        context: Any = SimpleNamespace(image=self.image)
+        call: Any = SimpleNamespace(request=request)
+        return list_partition_reassignments(context, call).response
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
+def test_the_reassignments_of_very_many_partitions_are_looked_up_in_parts(named: bool) -> None:
+    image = image_of(5, LOOP_WORK_MAX.partitions)
+    for topic in list(image.topics_in_order())[1:3]:
+        for index in range(0, LOOP_WORK_MAX.partitions, 7):
+            moving = PartitionRecord(
+                partition_id=index, topic_id=topic.id, replicas=[1, 2, 3], isr=[1], leader=1,
+                adding_replicas=[3],
+            )  # fmt: skip
+            image = apply(image, moving)
+    names = sorted(image.topics_by_name)
+    indexes = list(range(LOOP_WORK_MAX.partitions))
+    topics = [
+        k46m.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
+        for name in names
+    ]
+    request = k46m.ListPartitionReassignmentsRequest(topics=topics if named else None)
+    node: Any = Deciding(image)
+    context = RequestContext(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 1, "client", session=client_session(),
+        connection=None, received_ms=0,
+    )  # fmt: skip
+    response = asyncio.run(k46.handle(node, context, request))
+    assert max(node.looked_up) <= LOOP_WORK_MAX.partitions
+    assert sum(node.looked_up) == 5 * LOOP_WORK_MAX.partitions
+    assert [topic.name for topic in response.topics] == names[1:3]
+    for topic in response.topics:
+        moved = [partition.partition_index for partition in topic.partitions]
+        assert moved == list(range(0, LOOP_WORK_MAX.partitions, 7))
+    nothing = k46m.ListPartitionReassignmentsRequest(topics=[])
+    assert asyncio.run(k46.handle(node, context, nothing)).topics == []

@@ -69,3 +69,15 @@ def test_a_cancelled_slice_does_not_hold_up_the_others() -> None:
         return turns.waiting == 0
 
     assert asyncio.run(run())
+
+
+def test_of_the_timers_of_an_iteration_one_may_begin_at_once() -> None:
+    async def run() -> list[list[bool]]:
+        turns = LoopTurns()
+        found = []
+        for _ in range(2):
+            found.append([Turn(turns, Clock(), 1).is_first() for _ in range(3)])
+            await asyncio.sleep(0)
+        return found
+
+    assert asyncio.run(run()) == [[True, False, False]] * 2

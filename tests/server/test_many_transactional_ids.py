@@ -38,8 +38,8 @@ START_MS = 1_700_000_000_000
 SAMPLE = 3_000
 """Ids whose memory is traced, which takes ten times as long."""
 
-BYTES_MAX = 700
-"""Memory of an id at most; its record in the log has about 130 bytes."""
+BYTES_MAX = 300
+"""Memory of an id at most; a node is promised 700. Its record in the log has about 130 bytes."""
 
 
 def record_of(number: int) -> TransactionRecord:

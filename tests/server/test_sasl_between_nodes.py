@@ -14,6 +14,7 @@ from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.scram_admin import NewCredential, ScramAdmin
 from sparkraft.client.security import secured_connect
 from sparkraft.client.token_endpoint import TokenEndpoint, TokenEndpointLogin
+from sparkraft.client.token_requests import SecretRequest
 from sparkraft.client.values import NewTopic
 from sparkraft.security.login import Login
 from sparkraft.security.scram import SHA_256
@@ -149,9 +150,8 @@ def test_nodes_authenticate_each_other_by_access_tokens(tmp_path, caplog):
         server.claims = lambda: {"exp": int(time.time()) + 5}
         try:
             await nodes.start(*IDS)
-            account = TokenEndpoint(
-                url=server.url, client_id="node", client_secret=Secret(PASSWORD)
-            )
+            request = SecretRequest(client_id="node", client_secret=Secret(PASSWORD))
+            account = TokenEndpoint(url=server.url, request=request)
             async with Cluster(nodes.bootstrap, login=TokenEndpointLogin(account)) as client:
                 await replicated(client, "first")
                 before = server.seen

@@ -7,6 +7,7 @@ import secrets
 import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,8 @@ class FakeNode:
 
     image = EMPTY_IMAGE
     raft = None
+    config = SimpleNamespace(migrates=False, is_migrating_broker=False)
+    channel = SimpleNamespace(forwarded_versions=None)
 
 
 @dataclass

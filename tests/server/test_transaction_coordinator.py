@@ -174,7 +174,9 @@ class Client:
         while True:
             answer = await self.connection.send(request, version=5 if self.epochs else 4)
             code = ErrorCode(answer.topics[0].partitions[0].error_code)
-            if code not in {CONCURRENT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
+            # A broker that is the leader in the metadata may not have opened the new log yet.
+            waits = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+            if code not in {CONCURRENT, *waits}:
                 return code
             await asyncio.sleep(0.002)
 
@@ -505,6 +507,42 @@ def test_transactions_are_described_and_listed(tmp_path):
             assert await listed(transactional_id_pattern="o") == [[], []]
             bad = await connection.send(ListTransactionsRequest(transactional_id_pattern="("))
             assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+            await connection.close()
+
+    run(test())
+
+
+def test_no_transactions_are_listed_while_a_partition_is_loading(tmp_path):
+    """Not even with a state that does not exist (TransactionStateManager.listTransactionStates)."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await Client(connection, epochs=True).init()
+            request = ListTransactionsRequest(state_filters=["Odd"])
+            assert (await connection.send(request)).unknown_state_filters == ["Odd"]
+            runtime = next(iter(node.broker.transactions.runtimes.values()))
+            runtime._loaded = False
+            loading = await connection.send(request)
+            assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert loading.unknown_state_filters == []
+            runtime._loaded = True
+            await connection.close()
+
+    run(test())
+
+
+def test_any_broker_refuses_a_timeout_out_of_range(tmp_path):
+    """TransactionCoordinator.handleInitProducerId checks it before the id's coordinator."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=900_000)
+            assert (await connection.send(request)).error_code == ErrorCode.NOT_COORDINATOR
+            request.transaction_timeout_ms += 1
+            refused = await connection.send(request)
+            assert refused.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
             await connection.close()
 
     run(test())

@@ -24,7 +24,7 @@ STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION = 45
 """It takes over the target of its predecessor until the next one is computed."""
 
 
-@pytest.mark.parametrize("seed", [*range(1, 6), STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION])
+@pytest.mark.parametrize("seed", [*range(1, 11), STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION])
 def test_groups_converge_after_faults(seed: int) -> None:
     counts = check(replace(GROUPS, seed=seed))
     assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > 0
@@ -34,7 +34,7 @@ def test_groups_converge_after_faults(seed: int) -> None:
 def test_groups_are_converted_and_members_leave_without_faults() -> None:
     """Three seeds together: a seed alone depends on each number that the simulation draws."""
     counts: Counter[str] = Counter()
-    for seed in (3, 8, 13):
+    for seed in (1, 3, 6):
         counts += check(replace(GROUPS, seed=seed, faults=()))
     assert counts["heartbeats accepted"] > 90
     assert counts["members left"] > 9

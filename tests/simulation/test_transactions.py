@@ -19,7 +19,7 @@ def check(settings: Settings) -> Counter[str]:
     return result.counts
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_transactions_end_whole_under_faults(seed: int) -> None:
     counts = check(replace(TRANSACTIONS, seed=seed))
     assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > 0
@@ -38,3 +38,9 @@ def test_transactions_commit_and_abort_without_faults() -> None:
 def test_a_run_is_the_same_each_time() -> None:
     first, second = (run(replace(TRANSACTIONS, seed=3, seconds=6)) for _ in range(2))
     assert first.digest == second.digest
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(11, 201))
+def test_two_hundred_seeds_end_whole(seed: int) -> None:
+    check(replace(TRANSACTIONS, seed=seed))

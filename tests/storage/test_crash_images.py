@@ -132,7 +132,7 @@ class History:
             reach = self.log.high_watermark - self.log.log_start_offset
             self.log.delete_records_before(self.log.log_start_offset + reach // 5)
         self.note()
-        self.world.manager.keep_log_starts()
+        self.world.keep_log_starts()
         self.kept_start = int(self.log.log_start_offset)
 
     def retain(self):

@@ -489,9 +489,9 @@ def test_deleted_records_stay_deleted_after_a_kill():
         append(log, b"v")
     log.set_high_watermark(10)
     log.delete_records_before(7)
-    world.manager.keep_log_starts()
+    world.keep_log_starts()
     entries = len(world.disk.journal)
-    world.manager.keep_log_starts()
+    world.keep_log_starts()
     assert len(world.disk.journal) == entries, "nothing moved: nothing is written"
     assert World(world.disk.killed_at(entries)).log().log_start_offset == 7
 
@@ -504,7 +504,7 @@ def test_an_emptied_log_claims_no_older_epoch_after_a_kill():
     log.flush()
     append(log, b"v", epoch=5)
     log.set_high_watermark(2)
-    assert log.apply_retention(START_MS * 2, world.manager.keep_log_starts) > 0
+    assert log.apply_retention(START_MS * 2, world.keep_log_starts) > 0
     assert log.leader_epochs == [(5, 2)]
     again = World(world.disk.killed_at(len(world.disk.journal))).log()
     assert (again.log_start_offset, again.log_end_offset) == (2, 2)

@@ -16,6 +16,7 @@ from sparkraft.storage import mapped as mapped_module
 from sparkraft.storage.disk import FileLimitTooLow, OsDisk, raise_file_limit
 from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.mapped import VIEW_BYTES_MIN, WINDOW_BYTES, MappedFiles
+from sparkraft.storage.names import METADATA_DIR
 from tests.storage.worlds import SMALL, HandClock, SeededDice, append, contents
 
 
@@ -278,6 +279,25 @@ class TestViews:
         disk.release_views()
         assert mapped(path) == 1
 
+    def test_once_unread_views_hold_too_many_windows_records_are_copied(
+        self, disk, path, monkeypatch
+    ):
+        monkeypatch.setattr(mapped_module, "WINDOWS_MAX", 1)
+        monkeypatch.setattr(mapped_module, "UNREAD_WINDOWS_MAX", 1)
+
+        def view(window):
+            (data,) = disk.view(path, 100_000, window * WINDOW_BYTES, grows=True)
+            return data
+
+        unread = [view(0), view(1)]
+        copied = view(2)
+        assert isinstance(copied, bytes)
+        assert copied == disk.pread(path, 100_000, 2 * WINDOW_BYTES)
+        assert isinstance(view(1), memoryview), "it is still kept"
+        assert mapped(path) == 2
+        del unread
+        assert isinstance(view(2), memoryview)
+
     def test_what_is_mapped_may_change_while_another_thread_forgets_files(self):
         """As the executor does, which brings a snapshot under its name."""
         files, failed, done = MappedFiles(), [], Event()
@@ -318,3 +338,23 @@ def mapped(path):
     """How often this process has mapped a file."""
     with open("/proc/self/maps") as maps:
         return sum(line.rstrip().endswith(path) for line in maps)
+
+
+def test_only_the_owner_reads_the_metadata_log(disk, tmp_path):
+    """Its log, snapshots and checkpoint of the format have passwords of dynamic configs."""
+    folder = tmp_path / METADATA_DIR
+    folder.mkdir()
+    (tmp_path / "t-0").mkdir()
+    modes = {}
+    for name in (f"{METADATA_DIR}/00.log", "t-0/00.log"):
+        disk.append(f"{tmp_path}/{name}", [b"x"])
+    for name in (f"{METADATA_DIR}/00-00.checkpoint.part", "bootstrap.checkpoint.part", "t-0/00.x"):
+        disk.write(f"{tmp_path}/{name}", b"x")
+    disk.replace(f"{folder}/quorum-state", b"x")
+    disk.extend(f"{folder}/01.log", b"x")
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            modes[str(path.relative_to(tmp_path))] = path.stat().st_mode & 0o777
+    private = {name for name, mode in modes.items() if mode == 0o600}
+    assert modes.keys() - private == {"t-0/00.log", "t-0/00.x"}
+    assert len(private) == 5

@@ -100,6 +100,9 @@ class World:
         self.manager.close(clean=clean)
         return self.open()
 
+    def keep_log_starts(self):
+        self.manager.dirs.carry_out(self.manager.moved_starts_steps())
+
     def log(self, topic="t", partition=0, **changes) -> PartitionLog:
         config = replace(self.config, **changes) if changes else None
         return self.manager.get_or_create(topic, partition, TOPIC_ID, config)

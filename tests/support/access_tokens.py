@@ -5,6 +5,12 @@ import time
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
@@ -26,6 +32,15 @@ class Issuer:
         else:
             private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             self.key = RSAKey.import_key(_pem(private))
+
+    def private_key(self) -> bytes:
+        """PEM of the key, in PKCS#8."""
+        return bytes(self.key.as_pem(private=True))
+
+    def private_der(self) -> bytes:
+        """DER of the key, in PKCS#8."""
+        private = load_pem_private_key(self.private_key(), None)
+        return private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
     def entry(self, **changes: str) -> dict[str, Any]:
         """The public key as an entry of a JWKS."""

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 from playwright.async_api import Browser as Chromium
 from playwright.async_api import ConsoleMessage, Page, async_playwright
 
+from sparkraft.console.application import SCREENS
 from tests.support.ports import wait_until
 
 START_SECONDS = 60.0
@@ -90,12 +91,50 @@ class Visit:
         if one.type in {"error", "warning"}:
             self.note(one.text)
 
+    async def hide(self) -> None:
+        """As a tab that is covered by another one: headless Chromium never hides a page."""
+        await self.page.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+
+    async def show(self) -> None:
+        """Undo `hide`."""
+        await self.page.evaluate(
+            "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"
+        )
+
     def note(self, problem: str) -> None:
         self.problems.append(problem)
 
     def on_request(self, url: str) -> None:
         if not url.startswith((f"{self.address}/", "data:")):
             self.note(f"request to another host: {url}")
+
+
+async def violations(page: Page) -> list[tuple[str, str, list[str]]]:
+    """The rules that a page breaks, with elements, by axe-core, which the page has loaded."""
+    found = await page.evaluate("axe.run()")
+    assert len(found["passes"]) > 10, "hardly anything was checked"
+    return [
+        (one["id"], one["help"], [node["html"][:200] for node in one["nodes"][:3]])
+        for one in found["violations"]
+    ]
+
+
+def untested_screens(paths: Iterable[str]) -> set[str]:
+    """The console's screens that none of these addresses shows."""
+    return set(SCREENS) - {_screen_of(path) for path in paths}
+
+
+def _screen_of(path: str) -> str:
+    parts = path.partition("?")[0].split("/")
+    return next(
+        screen
+        for screen in SCREENS
+        if len(names := screen.split("/")) == len(parts)
+        and all(name in {part, f":{name[1:]}"} for name, part in zip(names, parts, strict=True))
+    )
 
 
 class Browser:
@@ -135,15 +174,23 @@ class Browser:
         self, address: str, path: str = "/", *, scheme: Literal["light", "dark"] = "light"
     ) -> AsyncIterator[Visit]:
         """A page of the console; it must have shown no error and requested nothing elsewhere."""
+        async with self.tabs(address, 1, scheme=scheme) as (visit,):
+            await visit.page.goto(f"{address}{path}")
+            yield visit
+
+    @asynccontextmanager
+    async def tabs(
+        self, address: str, count: int, *, scheme: Literal["light", "dark"] = "light"
+    ) -> AsyncIterator[list[Visit]]:
+        """Empty tabs of one browser window, which share connections; as `visiting` for each."""
         assert self._browser is not None
         context = await self._browser.new_context(
             color_scheme=scheme, viewport={"width": 1280, "height": 900}
         )
         try:
             context.set_default_timeout(WAIT_MS)
-            visit = Visit(await context.new_page(), address)
-            await visit.page.goto(f"{address}{path}")
-            yield visit
+            visits = [Visit(await context.new_page(), address) for _ in range(count)]
+            yield visits
         finally:
             await context.close()
-        assert visit.problems == []
+        assert [problem for visit in visits for problem in visit.problems] == []

@@ -31,6 +31,12 @@ def kafka_3_9_jars_or_reason() -> Path | Missing:
     return _jars_or_reason("Apache Kafka 3.9", pom, CACHE / "kafka-3.9.2" / "libs")
 
 
+def kafka_2_6_jars_or_reason() -> Path | Missing:
+    """The folder of the jars of Kafka 2.6, or why there is none."""
+    pom = _TESTS / "zookeeper" / "kafka-2.6-pom" / "pom.xml"
+    return _jars_or_reason("Apache Kafka 2.6", pom, CACHE / "kafka-2.6.3" / "libs")
+
+
 def spark_kafka_jars_or_reason() -> list[Path] | Missing:
     """The jars of Spark's Kafka connector that Spark lacks, or why there are none.
 

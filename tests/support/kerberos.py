@@ -2,13 +2,18 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from sparkraft.security.jaas import KERBEROS_MODULE
 from tests.support.nodes import SparkraftNode
-from tests.support.outside_tools import library_folders
+from tests.support.outside_tools import Missing, gssapi_package, kerberos, library_folders
 from tests.support.ports import accepts, lasting_ports, wait_until
+from tests.support.zookeeper import Ensemble, ZooKeeperServer
 
 REALM = "SPARKRAFT.TEST"
 HOST = "localhost"
@@ -57,7 +62,8 @@ class Kdc:
             f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{self.port}\n"
             f" kdc_tcp_listen = 127.0.0.1:{self.port}\n"
             f"[realms]\n {REALM} = {{\n  database_name = {self._directory / 'principal'}\n"
-            f"  key_stash_file = {self._directory / 'stash'}\n  max_life = 1h\n }}\n"
+            f"  key_stash_file = {self._directory / 'stash'}\n  max_life = 1h\n"
+            "  max_renewable_life = 1h\n }\n"
             f"[logging]\n kdc = FILE:{self._directory / 'kdc.log'}\n"
         )
 
@@ -94,6 +100,19 @@ class Kdc:
             input=stdin, capture_output=True, text=True, timeout=START_SECONDS, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def running_kdc(directory: Path) -> Iterator[Kdc]:
+    """A KDC with its files in `directory`; skips the test if its programs are missing."""
+    root, package = kerberos(), gssapi_package()
+    for found in (root, package):
+        if isinstance(found, Missing):
+            pytest.skip(found.reason)
+    assert isinstance(root, Path)
+    assert isinstance(package, Path)
+    with Kdc(directory, root, package) as running:
+        yield running
 
 
 def module(keytab: Path, principal: str) -> str:
@@ -133,3 +152,22 @@ def gssapi_node(directory: Path, kdc: Kdc, keytab: Path, **overrides: str) -> Sp
     node.write_properties()
     node.environment = dict(kdc.environment)
     return node
+
+
+class KerberosEnsemble(Ensemble):
+    """One ZooKeeper server whose users are principals, without their hosts and realms."""
+
+    def __init__(self, jars: Path, folder: Path, kdc: Kdc, keytab: Path, principal: str) -> None:
+        """Write its configuration; `keytab` has the key of `principal`."""
+        jaas = folder / "server-jaas.conf"
+        jaas.write_text(f"Server {{ {module(keytab, principal)} }};\n")
+        more = [
+            "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "kerberos.removeHostFromPrincipal=true",
+            "kerberos.removeRealmFromPrincipal=true",
+        ]
+        flags = [f"-Djava.security.auth.login.config={jaas}", kdc.java_flag]
+        ports = [lasting_ports(3)]
+        self.servers = [
+            ZooKeeperServer(jars, folder / "zookeeper-0", 0, ports, more=more, flags=flags)
+        ]

@@ -3,37 +3,44 @@
 A killed driver sends nothing more, and neither do the tasks that share its connections. The next
 driver starts from the batches that its predecessor has finished, as from Spark's checkpoint. A
 stray task belongs to a killed driver, has connections of its own, and continues under the next one.
+
+A group shows the offsets of each batch, which its decision has.
 """
 
 import json
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.pipeline.exactly_once import (
-    Committer,
+from sparkraft.pipeline.decisions import (
     LostTransactionsError,
+    NotDecidedError,
     QueryBatch,
-    SlotWriter,
     Ticket,
 )
+from sparkraft.pipeline.exactly_once import Committer, SlotWriter
 from sparkraft.pipeline.fetch import RangeReader
 from sparkraft.pipeline.offsets import Range
-from sparkraft.pipeline.options import ClientOptions, Isolation, parse_servers, source_options
+from sparkraft.pipeline.options import (
+    ClientOptions,
+    Isolation,
+    parse_servers,
+    sink_options,
+    source_options,
+)
 from sparkraft.pipeline.places import EARLIEST, LATEST
-from sparkraft.pipeline.transactions import ONGOING, TransactionCalls
+from sparkraft.pipeline.transactions import NOT_COMMITTED, ONGOING, GroupOffsets, TransactionCalls
 from sparkraft.pipeline.wire import Cluster, Connection
-from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
 from tests.support.ports import wait_until
 
 PARTITIONS = 3
 BATCHES = 3
 ROWS = 12
 TIMEOUT_MS = 60_000
-OUTAGE_TIMEOUT_MS = 2_000
 
 
 class KilledError(BaseException):
@@ -105,13 +112,38 @@ def send_rows(writer: SlotWriter, topic: str, rows) -> None:
 
 
 def committed_values(cluster: Cluster, topic: str, partitions: int) -> list[bytes]:
-    """The values that readers of committed records see; none may be held back."""
+    """The values that readers of committed records see; none may be held back.
+
+    EndTxn is answered before its markers are written.
+    """
+    parts = dict.fromkeys([(topic, number) for number in range(partitions)], LATEST)
+
+    def is_stable() -> bool:
+        stable = cluster.list_offsets(parts, committed_only=True)
+        return stable == cluster.list_offsets(parts)
+
+    wait_until(is_stable, "no open transaction holds readers back", MARKERS_S)
+    return values_before(cluster, cluster.list_offsets(parts))
+
+
+MARKERS_S = 20
+"""Until markers are written, on a busy machine; transactions stay open for longer."""
+
+
+def visible_values(cluster: Cluster, topic: str, partitions: int) -> list[bytes]:
+    """The values that readers of committed records see now."""
     parts = [(topic, number) for number in range(partitions)]
-    start = cluster.list_offsets(dict.fromkeys(parts, EARLIEST))
-    end = cluster.list_offsets(dict.fromkeys(parts, LATEST))
     stable = cluster.list_offsets(dict.fromkeys(parts, LATEST), committed_only=True)
-    assert stable == end, "an open transaction holds readers back"
-    ranges = [Range(*each, start[each], end[each]) for each in parts if end[each] > start[each]]
+    return values_before(cluster, stable)
+
+
+def values_before(cluster: Cluster, ends: dict) -> list[bytes]:
+    """The committed values of partitions before these offsets."""
+    start = cluster.list_offsets(dict.fromkeys(ends, EARLIEST))
+    ranges = [Range(*each, start[each], end) for each, end in ends.items() if end > start[each]]
+    if not ranges:
+        return []
+    topic = ranges[0].topic
     read = source_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=False)
     client = replace(cluster.options, isolation=Isolation.READ_COMMITTED)
     found = RangeReader(cluster, ranges, replace(read, client=client)).read()
@@ -127,6 +159,7 @@ class Application:
         self.cluster = Cluster(self.options)
         self.topic = name
         self.prefix = f"eo.{name}"
+        self.group = f"{self.prefix}.lag"
         self.cluster.create_topic(name, partitions=PARTITIONS, configs={"retention.ms": "-1"})
         self.finished = 0
         self.strays: list = []
@@ -144,6 +177,35 @@ class Application:
     def rows(self, number: int) -> list[bytes]:
         return [b"%d:%d" % (number, row) for row in range(ROWS)]
 
+    def shown(self, number: int) -> GroupOffsets:
+        """The offsets of a batch: those of a partition differ by 100."""
+        offsets = {(self.topic, each): 100 * number + each for each in range(PARTITIONS)}
+        return GroupOffsets(self.group, offsets)
+
+    def shown_batch(self) -> int:
+        """The batch whose offsets the group has, all of them; -1 for none."""
+        found = self.cluster.group_offsets(self.group)
+        if not found:
+            return -1
+        number = found[self.topic, 0] // 100
+        assert found == self.shown(number).offsets
+        return number
+
+    def decided_batch(self) -> int:
+        """The last decided batch, as readers of committed records see it; -1 for none."""
+        found = decisions(self, committed_only=True)
+        return found[-1]["batch"] if found else -1
+
+    def check_group(self, *, is_settled: bool) -> None:
+        """Check that the group is not ahead of the decided batch; if all is settled, nor behind.
+
+        The markers of one transaction reach the two partitions one after the other.
+        """
+        shown = self.shown_batch()
+        wait_until(lambda: self.decided_batch() >= shown, f"batch {shown} is decided")
+        if is_settled:
+            wait_until(lambda: self.shown_batch() == self.decided_batch(), "the group catches up")
+
     def run(self, fuse: Fuse, dice: random.Random, *, batches: int = BATCHES) -> None:
         """Write the batches that are not finished, a repeated one with other slots."""
         calls = self.calls(fuse)
@@ -154,7 +216,7 @@ class Application:
             if not ticket.has(batch):
                 slots = self.tasks(calls, ticket, batch, dice)
                 self.let_strays_continue(dice)
-                committer.commit(ticket, batch, slots)
+                assert committer.commit(ticket, batch, slots, self.shown(batch.number))
             self.finished += 1
 
     def tasks(self, calls: TransactionCalls, ticket: Ticket, batch: QueryBatch, dice) -> list:
@@ -199,6 +261,7 @@ class Application:
         return self.calls().ids(rf"{re.escape(self.prefix)}\.[0-9]+\.[0-9]+", states=[ONGOING])
 
     def committed(self) -> list[bytes]:
+        assert not self.open_ids()
         return committed_values(self.cluster, self.topic, PARTITIONS)
 
     def check(self, batches: int = BATCHES) -> None:
@@ -208,13 +271,28 @@ class Application:
         assert (lost, extra) == ([], []), f"of {self.topic}"
 
     def check_lost(self, message: str) -> None:
-        """Check that a part of the last batch is missing and named, and nothing is there twice."""
+        """Check that the last batch has lost a part, that nothing is there twice, and the message.
+
+        It names the batch, the ids and partitions, and the command that writes the batch again.
+        """
         assert f"batch {self.finished} of query query" in message
+        assert f"pipeline reset FILE --replay {self.finished}" in message
+        assert re.search(rf"transactions of {re.escape(self.prefix)}\.\d+\.\d+", message)
         found = Counter(self.committed())
         before = Counter(row for number in range(self.finished) for row in self.rows(number))
         rows = Counter(self.rows(self.finished))
-        assert rows - found, "nothing is lost"
         assert found == before + (rows & found)
+        lost = rows - found
+        assert lost, "nothing is lost"
+        for row in lost:
+            assert f"{self.topic}-{row[-1] % PARTITIONS}" in message
+
+    def check_replayed(self, batch: int) -> None:
+        """As `check`, but records of a batch that was written again may be there twice."""
+        found = Counter(self.committed())
+        expected = Counter(row for number in range(BATCHES) for row in self.rows(number))
+        assert not expected - found, f"of {self.topic}"
+        assert not found - expected - Counter(self.rows(batch)), f"of {self.topic}"
 
 
 def requests_of_a_run(bootstrap: str, name: str, seed: int) -> int:
@@ -225,11 +303,12 @@ def requests_of_a_run(bootstrap: str, name: str, seed: int) -> int:
     application.let_strays_continue(random.Random(seed))
     application.committer().open()
     application.check()
+    application.check_group(is_settled=True)
     return fuse.count
 
 
 def kill_once(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -> None:
-    """Kill a driver at a request, possibly its successor too, and check what readers see."""
+    """Kill a driver at a request, possibly its successor too; check what readers and groups see."""
     application = Application(bootstrap, name)
     dice = random.Random(seed)
     fuses = [Fuse(at, is_sent=is_sent)]
@@ -240,33 +319,80 @@ def kill_once(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -
             application.run(fuse, dice)
         except KilledError:
             assert fuse.is_burnt
+            application.check_group(is_settled=False)
     for _ in range(3):
         application.let_strays_continue(dice)
     application.committer().open()
     application.check()
+    application.check_group(is_settled=True)
 
 
-def kill_before_an_outage(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -> bool:
-    """Kill a driver at an EndTxn for longer than the timeout; whether its batch lost a part.
+def timeout_of(properties: dict[str, str]) -> int:
+    """The timeout of transactions that a user's options set."""
+    given = {"kafka.bootstrap.servers": "in:1", "topic": "t"}
+    return sink_options(given | properties).transaction_timeout_ms
 
-    Then the next driver must stop and name the batch, and nothing may be visible twice.
+
+OUTAGE_PROPERTIES = {"kafka.transaction.timeout.ms": "2000"}
+
+
+def kill_before_an_outage(
+    bootstrap: str, name: str, fuse: Fuse, *, seed: int, outage: Callable[[], None]
+) -> bool:
+    """Kill a driver for longer than the timeout; whether its batch lost a part.
+
+    Then the next driver must stop and name the batch, and nothing may be visible twice until a
+    user lets the batch be written again.
+
+    Args:
+        bootstrap: of a cluster that looks for expired transactions often.
+        name: of the topic.
+        fuse: when the driver is killed.
+        seed: of the tasks.
+        outage: called at once; what else fails meanwhile.
     """
-    application = Application(bootstrap, name, timeout_ms=OUTAGE_TIMEOUT_MS)
+    application = Application(bootstrap, name, timeout_ms=timeout_of(OUTAGE_PROPERTIES))
     dice = random.Random(seed)
-    fuse = Fuse(at, is_sent=is_sent, of=lambda request: isinstance(request, EndTxnRequest))
     with suppress(KilledError):
         application.run(fuse, dice)
     assert fuse.is_burnt
+    outage()
     application.strays.clear()
     wait_until(lambda: not application.open_ids(), "transactions time out", 60)
+    application.check_group(is_settled=False)
     try:
-        application.run(Fuse(), dice)
+        run_to_the_end(application, dice)
     except LostTransactionsError as error:
+        lost = application.finished
         application.check_lost(str(error))
+        application.committer().replay(lost)
+        run_to_the_end(application, dice)
+        application.committer().open()
+        application.check_replayed(lost)
+        application.check_group(is_settled=True)
         return True
     application.committer().open()
     application.check()
+    application.check_group(is_settled=True)
     return False
+
+
+RUNS_MAX = 5
+"""A batch may take longer than two seconds on a busy machine. It is not decided then."""
+
+
+def run_to_the_end(application: Application, dice: random.Random) -> None:
+    """Run drivers until all batches are finished: one that cannot decide a batch stops."""
+    for _ in range(RUNS_MAX):
+        try:
+            application.run(Fuse(), dice)
+        except (NotDecidedError, KafkaError) as error:
+            if isinstance(error, KafkaError) and error.code not in NOT_COMMITTED:
+                raise
+            application.strays.clear()
+        else:
+            return
+    raise AssertionError(f"{application.topic} does not finish")
 
 
 def kill_points(count, requests):
@@ -280,11 +406,21 @@ def described(application: Application, slot: int = 0, attempt: int = 0):
     return application.calls().describe(f"{application.prefix}.{slot}.{attempt}")
 
 
-def decisions(application: Application, *, partition: int = 0) -> list:
-    """The decisions, or the proofs in partition 1, committed or not, as JSON."""
+def decisions(
+    application: Application, *, partition: int = 0, committed_only: bool = False
+) -> list:
+    """The decisions, or the proofs in partition 1, as JSON; also those that are not committed."""
     topic = f"{application.prefix}.decisions"
-    end = application.cluster.list_offsets({(topic, partition): LATEST})[topic, partition]
+    if topic not in application.cluster.topics([topic]):
+        return []
+    place = topic, partition
+    ends = application.cluster.list_offsets({place: LATEST}, committed_only=committed_only)
     read = source_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=False)
-    read = replace(read, client=application.options)
-    pieces = RangeReader(application.cluster, [Range(topic, partition, 0, end)], read).read()
+    isolation = Isolation.READ_COMMITTED if committed_only else Isolation.READ_UNCOMMITTED
+    read = replace(read, client=replace(application.options, isolation=isolation))
+    if not ends[place]:
+        return []
+    pieces = RangeReader(
+        application.cluster, [Range(topic, partition, 0, ends[place])], read
+    ).read()
     return [json.loads(v) for piece in pieces for v in piece.column("value").to_pylist()]

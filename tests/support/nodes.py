@@ -4,6 +4,7 @@ Both kinds take the same configuration file, so a test can swap one for the othe
 same directory. A node is ended by its own process id, and always when its `with` block ends.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from tests.support.ports import accepts, lasting_ports, wait_until
 from tests.support.turns import JVM_STARTS, turn
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+STACKS_SECONDS = 3
+"""In which a JVM has printed the stacks of its threads."""
 
 START_SECONDS = 180
 """A node, or a tool, has so long to come up: several JVMs may start on two busy cores."""
@@ -195,9 +199,16 @@ class NodeProcess:
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
+            tail = self.output_tail()
+            # A JVM prints the stacks of its threads; a Python process ends.
+            os.kill(process.pid, signal.SIGQUIT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STACKS_SECONDS)
             process.kill()
             process.wait(60)
-            raise AssertionError(f"no end after {seconds:g} s:\n{self.output_tail()}") from None
+            raise AssertionError(
+                f"no end after {seconds:g} s; a JVM's stacks are in {self.output_path}:\n{tail}"
+            ) from None
         finally:
             self.process = None
 

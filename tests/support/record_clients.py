@@ -13,7 +13,9 @@ import time
 import traceback
 import warnings
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from confluent_kafka import (
@@ -159,8 +161,9 @@ class LibrdkafkaProducer(RecordingProducer):
         partitions: int,
         rate: int,
         requests_in_flight: int = 5,
+        security: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Connect at the start of its `with` block."""
+        """Connect at the start of its `with` block; `security` is configuration of librdkafka."""
         super().__init__(name, topic)
         self._partitions = partitions
         self._pause = 20 / rate
@@ -180,6 +183,7 @@ class LibrdkafkaProducer(RecordingProducer):
                 "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
                 "debug": "eos",
                 "logger": logger,
+                **security,
             }
         )
 
@@ -355,8 +359,9 @@ class TailReader:
         *,
         partitions: int,
         isolation: str = "read_committed",
+        security: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Start with the `with` block."""
+        """Start with the `with` block; `security` as of `LibrdkafkaProducer`."""
         self.name = name
         self.polls: dict[int, list[Poll]] = defaultdict(list)
         self.ends: dict[int, int] = {}
@@ -376,6 +381,7 @@ class TailReader:
                 "isolation.level": isolation,
                 "enable.partition.eof": True,
                 "log_level": 0,
+                **security,
             }
         )
 
@@ -428,6 +434,7 @@ def read_everything(
     *,
     seconds: float = 120,
     isolation: str = "read_committed",
+    security: Mapping[str, str] = MappingProxyType({}),
 ) -> TailReader:
     """A reader that has read all partitions up to the high watermarks that they have now.
 
@@ -439,6 +446,7 @@ def read_everything(
             "group.id": "asks",
             "isolation.level": "read_uncommitted",
             "log_level": 0,
+            **security,
         }
     )
     ends: dict[int, int] = {}
@@ -455,7 +463,12 @@ def read_everything(
     wait_until(ends_are_known, f"the ends of {topic} are known", seconds)
     asks.close()
     with TailReader(
-        "final", bootstrap, topic, partitions=partitions, isolation=isolation
+        "final",
+        bootstrap,
+        topic,
+        partitions=partitions,
+        isolation=isolation,
+        security=security,
     ) as reader:
         try:
             wait_until(

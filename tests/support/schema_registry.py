@@ -7,6 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from tests.support.protobuf_cases import proto_text
+
 
 class SchemaRegistry:
     """Serves on loopback in a thread; schemas are kept in memory, and nothing is compared.
@@ -35,6 +39,7 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Add a version; the id of its schema, the same for an equal one."""
+        schema = _as_text(schema)
         if schema not in self.schemas:
             self.schemas.append(schema)
         number = self.schemas.index(schema) + 1
@@ -60,6 +65,7 @@ class SchemaRegistry:
             case "POST", ["subjects", subject, "versions"]:
                 return 200, {"id": self.register(subject, body)}
             case "POST", ["subjects", subject]:
+                body = _as_text(body)
                 if subject in self.subjects and body in self.schemas:
                     known = self.schemas.index(body) + 1
                     return 200, self._version(subject, self.subjects[subject].index(known) + 1)
@@ -106,3 +112,11 @@ class SchemaRegistry:
                 pass
 
         return Handler
+
+
+def _as_text(schema: dict[str, Any]) -> dict[str, Any]:
+    """A Protobuf schema as text, which Confluent's clients register as a descriptor in base64."""
+    if schema.get("schemaType") != "PROTOBUF" or "{" in schema["schema"]:
+        return schema
+    file = FileDescriptorProto.FromString(base64.b64decode(schema["schema"]))
+    return schema | {"schema": proto_text(file)}

@@ -342,6 +342,8 @@ class Copier(_Worker):
             self._settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
         self._moved = False
         """Whether partitions were assigned or revoked since the last batch."""
+        self._committed_ends: dict[int, int] = {}
+        """Partition → the offset that its last acknowledged commit has."""
 
     def _session(self) -> None:
         producer = self._producer(self._bootstrap)
@@ -372,7 +374,7 @@ class Copier(_Worker):
         # without an id has been fenced: a coordinator could not distinguish its commits from those
         # of its successor.
         if self._moved or not consumer.memberid():
-            return not messages or _rewind(consumer)
+            return not messages or self._rewind(consumer)
         records = [message for message in messages if message.error() is None]
         if not records:
             return True
@@ -388,13 +390,35 @@ class Copier(_Worker):
             error = self._commit(producer, ends, metadata)
             if error is None:
                 self.copied += len(records)
+                self._committed_ends |= ends
                 return True
             self.endings.append(str(error))
             if not error.txn_requires_abort():
                 return False
         self.aborted += 1
         error = self._settle(lambda: producer.abort_transaction(ATTEMPT_SECONDS))
-        return error is None and _rewind(consumer)
+        return error is None and self._rewind(consumer)
+
+    def _rewind(self, consumer: Consumer) -> bool:
+        """Read again from the committed offsets; return False if that does not work now.
+
+        Notes an offset below that of an acknowledged commit: the records between are copied twice.
+        """
+        places = consumer.assignment()
+        if not places:
+            return True
+        topic = places[0].topic
+        try:
+            found = committed(consumer, places)
+            for partition, offset in sorted(found.items()):
+                end = self._committed_ends.get(partition, 0)
+                if offset < end:
+                    self.endings.append(f"partition {partition} is at {offset}, not at {end}")
+                start = offset if offset >= 0 else OFFSET_BEGINNING
+                _seek(consumer, TopicPartition(topic, partition, start))
+        except KafkaException:
+            return False
+        return True
 
     def _commit(self, producer: Producer, ends: dict[int, int], metadata: Any) -> KafkaError | None:
         offsets = [TopicPartition(self._source, place, end) for place, end in ends.items()]
@@ -402,22 +426,6 @@ class Copier(_Worker):
             lambda: producer.send_offsets_to_transaction(offsets, metadata, ATTEMPT_SECONDS)
         )
         return error or self._settle(lambda: producer.commit_transaction(ATTEMPT_SECONDS))
-
-
-def _rewind(consumer: Consumer) -> bool:
-    """Read again from the committed offsets; return False if that does not work now."""
-    places = consumer.assignment()
-    if not places:
-        return True
-    topic = places[0].topic
-    try:
-        found = committed(consumer, places)
-        for partition, offset in found.items():
-            start = offset if offset >= 0 else OFFSET_BEGINNING
-            _seek(consumer, TopicPartition(topic, partition, start))
-    except KafkaException:
-        return False
-    return True
 
 
 SEEK_SECONDS = 5

@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from sparkraft.zookeeper.client import ZooKeeperClient
 from sparkraft.zookeeper.connect_string import parse_connect_string
 from sparkraft.zookeeper.errors import NoNodeError
 from sparkraft.zookeeper.requests import GetData, Request
+from sparkraft.zookeeper.security import read_ensemble_security
+from tests.support.certificates import Authority
 from tests.support.jvm import java_command
 from tests.support.ports import accepts, lasting_ports, wait_until
 
@@ -24,7 +27,16 @@ TICK_MS = 500
 class ZooKeeperServer:
     """One server of an ensemble: start, stop, kill."""
 
-    def __init__(self, jars: Path, folder: Path, index: int, ports: list[list[int]]) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        folder: Path,
+        index: int,
+        ports: list[list[int]],
+        *,
+        more: Sequence[str] = (),
+        flags: Sequence[str] = (),
+    ) -> None:
         """Write its configuration.
 
         Args:
@@ -32,7 +44,10 @@ class ZooKeeperServer:
             folder: an empty folder of this server.
             index: of this server in `ports`.
             ports: for each server, the ports of clients, peers and elections.
+            more: lines of the configuration.
+            flags: options of its JVM.
         """
+        self._flags = tuple(flags)
         self.port = ports[index][0]
         self._jars = jars
         self._folder = folder
@@ -51,13 +66,14 @@ class ZooKeeperServer:
             "4lw.commands.whitelist=*",
             "maxClientCnxns=0",
         ]
+        lines += more
         if len(ports) > 1:
             for server, (_, peer, election) in enumerate(ports, 1):
                 lines.append(f"server.{server}=127.0.0.1:{peer}:{election}")
         (folder / "zoo.cfg").write_text("\n".join(lines) + "\n")
 
     def start(self) -> None:
-        command = java_command(self._jars, "-Xmx128M", "-Djava.awt.headless=true")
+        command = java_command(self._jars, "-Xmx128M", "-Djava.awt.headless=true", *self._flags)
         with (self._folder / "log.txt").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, _MAIN, str(self._folder / "zoo.cfg")], stdout=log, stderr=log
@@ -88,11 +104,15 @@ class ZooKeeperServer:
 class Ensemble:
     """Servers that form one ensemble; a context manager."""
 
-    def __init__(self, jars: Path, folder: Path, size: int = 1) -> None:
+    def __init__(
+        self, jars: Path, folder: Path, size: int = 1, *, more: Sequence[str] = ()
+    ) -> None:
+        """Write the configurations; `more` has lines for each of them."""
         taken = lasting_ports(3 * size)
         ports = [taken[3 * at : 3 * at + 3] for at in range(size)]
         self.servers = [
-            ZooKeeperServer(jars, folder / f"zookeeper-{at}", at, ports) for at in range(size)
+            ZooKeeperServer(jars, folder / f"zookeeper-{at}", at, ports, more=more)
+            for at in range(size)
         ]
 
     @property
@@ -115,6 +135,64 @@ class Ensemble:
             server.kill()
 
 
+USER, PASSWORD = "kafka", "kafka-at-zookeeper-6630"
+"""The user of `SecuredEnsemble`."""
+
+_DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+
+
+def digest_login(password: str = PASSWORD) -> dict[str, str]:
+    """The config by which a node of ours is `USER`."""
+    module = f'{_DIGEST_MODULE} required username="{USER}" password="{password}";'
+    return {"sparkraft.zookeeper.sasl.jaas.config": module}
+
+
+class SecuredEnsemble(Ensemble):
+    """One server with a plain and a TLS port; clients may be `USER`, or have a certificate."""
+
+    def __init__(self, jars: Path, folder: Path, authority: Authority) -> None:
+        self.authority = authority
+        self.jaas_path = folder / "jaas.conf"
+        """For the server (section Server), and for brokers of Kafka (section Client)."""
+        self.jaas_path.write_text(
+            f'Server {{ {_DIGEST_MODULE} required user_{USER}="{PASSWORD}"; }};\n'
+            f'Client {{ {_DIGEST_MODULE} required username="{USER}" password="{PASSWORD}"; }};\n'
+        )
+        key = authority.issue("zookeeper")
+        taken = lasting_ports(4)
+        self.secure_port = taken.pop()
+        more = [
+            f"secureClientPort={self.secure_port}",
+            "secureClientPortAddress=127.0.0.1",
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"ssl.keyStore.location={key}",
+            "ssl.keyStore.type=PEM",
+            f"ssl.trustStore.location={authority.ca_path}",
+            "ssl.trustStore.type=PEM",
+            "ssl.clientAuth=want",
+            "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+        ]
+        flags = [f"-Djava.security.auth.login.config={self.jaas_path}"]
+        self.servers = [
+            ZooKeeperServer(jars, folder / "zookeeper-0", 0, [list(taken)], more=more, flags=flags)
+        ]
+
+    @property
+    def secure_connect(self) -> str:
+        """The value of `zookeeper.connect` for clients with TLS."""
+        return f"127.0.0.1:{self.secure_port}"
+
+    def tls_configs(self) -> dict[str, str]:
+        """The configs of clients without a certificate; Kafka's brokers have the same ones."""
+        return {
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.truststore.location": str(self.authority.ca_path),
+            "zookeeper.ssl.truststore.type": "PEM",
+        }
+
+
 def submit(connect: str, request: Request) -> Any:
     """Send one request in a session of its own, as an operator does."""
 
@@ -132,6 +210,26 @@ def submit(connect: str, request: Request) -> Any:
             await client.close()
 
     return asyncio.run(ask())
+
+
+def secured_submit(ensemble: SecuredEnsemble, ask: Callable[[ZooKeeperClient], Any]) -> Any:
+    """Return the result of `ask`, called with a session of `USER`."""
+
+    async def session() -> Any:
+        client = ZooKeeperClient(
+            parse_connect_string(ensemble.connect),
+            connect=SystemNetwork().connect,
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            security=read_ensemble_security(digest_login()),
+        )
+        await client.start()
+        try:
+            return await ask(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(session())
 
 
 def controller_of(connect: str) -> tuple[int, int]:

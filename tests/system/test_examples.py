@@ -98,12 +98,13 @@ def test_dead_letters_are_printed(sparkraft_cluster, tmp_path: Path):
 
 @pytest.mark.java
 @pytest.mark.long  # tests/zookeeper/migration/test_migration.py has one broker, and stays in ./test
-def test_brokers_of_kafka_on_zookeeper_become_brokers_of_sparkraft(tmp_path: Path):
+@pytest.mark.parametrize("before", ["kafka", "sparkraft"])
+def test_brokers_on_zookeeper_become_brokers_of_sparkraft(tmp_path: Path, before: str):
     libs = kafka_3_9_jars_or_reason()
     if isinstance(libs, Missing):
         pytest.skip(libs.reason)
     folder = EXAMPLES / "zookeeper_migration"
-    shown = run(folder / "run.py", "--libs", libs, cwd=tmp_path)
+    shown = run(folder / "run.py", "--libs", libs, "--from", before, cwd=tmp_path)
     assert shown in (folder / "README.md").read_text()
 
 

@@ -1,18 +1,17 @@
 """A node in 1 GiB of address space survives requests that are made to fill memory."""
 
 import contextlib
-import socket
+import random
 import struct
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sparkraft.base.errors import ErrorCode
-from sparkraft.protocol.api_keys import API_INFO
-from sparkraft.protocol.codec import encode_parts
-from sparkraft.protocol.declare import Message
+from sparkraft.protocol.messages import k01_fetch as k01
+from sparkraft.protocol.messages import k21_delete_records as k21
+from sparkraft.protocol.messages import k27_write_txn_markers as k27
 from sparkraft.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -26,11 +25,6 @@ from sparkraft.protocol.messages.k08_offset_commit import (
 )
 from sparkraft.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
-from sparkraft.protocol.messages.k19_create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from sparkraft.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,113 +33,34 @@ from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
 from sparkraft.records.compression import Codec
-from sparkraft.records.record import BatchBuilder
-from tests.support.nodes import SparkraftNode, with_limits
+from tests.support.limited_node import (
+    LimitedNode,
+    ask,
+    attacked,
+    batch,
+    connected,
+    frame,
+    produce_request,
+    receive,
+)
 from tests.support.ports import wait_until
+
+if TYPE_CHECKING:
+    from sparkraft.protocol.declare import Message
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.long]
 
-ADDRESS_SPACE_KB = 1 << 20
-RETURNED_BYTES = 160 << 20
-"""Resident memory of a node that has freed what an attack took; idle it has half of that."""
-
-RETURN_SECONDS = 30
 FRAME_BYTES = 100_000_000
 SENT_BYTES = 95_000_000
-
-
-def frame(request: Message, version: int) -> bytes:
-    """One request of the client `attacker`."""
-    found = next(k for k, info in API_INFO.items() if info.request_class() is type(request))
-    info = API_INFO[found]
-    flexible = info.flexible_from is not None and version >= info.flexible_from
-    head = struct.pack(">hhih", found, version, 7, 8) + b"attacker" + (b"\x00" if flexible else b"")
-    body = head + b"".join(bytes(part) for part in encode_parts(request, version))
-    return struct.pack(">i", len(body)) + body
-
-
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
-
-
-def receive(client: socket.socket) -> bytes:
-    """The response that comes next; nothing if the connection is closed first."""
-    answer = bytearray()
-    while len(answer) < 4 or len(answer) < 4 + struct.unpack_from(">i", answer)[0]:
-        chunk = client.recv(1 << 20)
-        if not chunk:
-            return b""
-        answer += chunk
-    return bytes(answer)
-
-
-def ask(port: int, request: Message, version: int) -> bytes:
-    with connected(port) as client:
-        client.sendall(frame(request, version))
-        return receive(client)
-
-
-class LimitedNode(SparkraftNode):
-    """A node in little address space."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, overrides={"group.initial.rebalance.delay.ms": "0"})
-        self.prefix = with_limits(f"ulimit -v {ADDRESS_SPACE_KB}")
-
-    @property
-    def resident_bytes(self) -> int:
-        """Of its own memory, without the files it maps."""
-        assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
-        return int(line.split()[1]) * 1024
-
-    def produce(self, topic: str, data: bytes, *, acks: int = 1) -> bytes:
-        partition = PartitionProduceData(index=0, records=data)
-        wanted = TopicProduceData(name=topic, partition_data=[partition])
-        request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[wanted])
-        return ask(self.port, request, 9)
-
-    def create(self, topic: str, **configs: str) -> None:
-        settings = [
-            CreatableTopicConfig(name=name.replace("_", "."), value=value)
-            for name, value in configs.items()
-        ]
-        wanted = CreatableTopic(
-            name=topic, num_partitions=1, replication_factor=1, configs=settings
-        )
-        assert ask(self.port, CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 5)
-
-
-def batch(value: bytes, *, codec: Codec = Codec.NONE, records: int = 1) -> bytes:
-    builder = BatchBuilder(codec=codec)
-    for _ in range(records):
-        builder.append(int(time.time() * 1000), b"k", value)
-    return builder.build()
+LARGE_BYTES = 104_857_600 - 1_000
+ENTRIES = 990_000
+"""Of one request: nearly a million elements."""
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedNode]:
     with LimitedNode(tmp_path_factory.mktemp("limited")) as found:
-        found.create("plain")
-        found.create("compacted", cleanup_policy="compact", max_message_bytes=str(100 << 20))
         yield found
-
-
-@contextlib.contextmanager
-def attacked(node: LimitedNode) -> Iterator[None]:
-    """The node serves afterwards, and its memory returns."""
-    yield
-    assert node.process is not None
-    assert node.process.poll() is None, node.output_tail()
-    since = time.monotonic()
-    wait_until(lambda: node.produce("plain", batch(b"still here")), "it serves", RETURN_SECONDS)
-    left = RETURN_SECONDS - (time.monotonic() - since)
-    wait_until(
-        lambda: node.resident_bytes < RETURNED_BYTES,
-        f"its memory returns, {node.resident_bytes >> 20} MiB",
-        left,
-    )
 
 
 def commit_large_metadata(node: LimitedNode, group: str) -> None:
@@ -194,8 +109,8 @@ def half_requests(node: LimitedNode, port: int) -> None:
             head = struct.pack(">i", FRAME_BYTES) + frame(MetadataRequest(topics=[]), 9)[4:14]
             with contextlib.suppress(OSError):
                 client.sendall(head + bytes(SENT_BYTES))
-        assert node.produce("plain", batch(b"meanwhile"))
-        assert node.produce("plain", batch(bytes(900_000))), "a request in pieces is served"
+        assert node.produce("plain", batch(b"meanwhile")) == 0
+        assert node.produce("plain", batch(bytes(900_000))) == 0, "a request in pieces is served"
     finally:
         for client in clients:
             client.close()
@@ -216,12 +131,24 @@ def bombs(node: LimitedNode) -> None:
     try:
         for number in range(12):
             data = batch(bytes(90 << 20), codec=codecs[number % len(codecs)])
-            partition = PartitionProduceData(index=0, records=data)
-            topic = TopicProduceData(name="compacted", partition_data=[partition])
-            request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
             client = connected(node.port)
             clients.append(client)
-            client.sendall(frame(request, 9))
+            client.sendall(produce_request("compacted", data))
+        for client in clients:
+            with contextlib.suppress(OSError):
+                receive(client)
+    finally:
+        for client in clients:
+            client.close()
+
+
+def empty_records(node: LimitedNode) -> None:
+    """A7: eight batches at once with 450,000 records without a value."""
+    data = produce_request("compacted", batch(b"", codec=Codec.ZSTD, records=450_000))
+    clients = [connected(node.port) for _ in range(8)]
+    try:
+        for client in clients:
+            client.sendall(data)
         for client in clients:
             with contextlib.suppress(OSError):
                 receive(client)
@@ -253,6 +180,44 @@ def subscriptions(node: LimitedNode) -> None:
     assert 100 < refused < 200, refused
 
 
+def very_many_entries(node: LimitedNode) -> None:
+    """Requests of nearly as many elements as one may have, about partitions that do not exist."""
+    everyone = range(1, ENTRIES)
+    parts = [PartitionProduceData(index=index, records=None) for index in everyone]
+    deleted = [k21.DeleteRecordsPartition(partition_index=index) for index in everyone]
+    marked = k27.WritableTxnMarkerTopic(name="plain", partition_indexes=list(everyone))
+    fetched = [k01.FetchPartition(partition=index) for index in everyone[: ENTRIES // 2]]
+    requests: list[tuple[Message, int]] = [
+        (
+            ProduceRequest(
+                acks=1, topic_data=[TopicProduceData(name="plain", partition_data=parts)]
+            ),
+            9,
+        ),
+        (
+            k21.DeleteRecordsRequest(
+                topics=[k21.DeleteRecordsTopic(name="plain", partitions=deleted)]
+            ),
+            2,
+        ),
+        (
+            k27.WriteTxnMarkersRequest(
+                markers=[k27.WritableTxnMarker(producer_id=5, producer_epoch=0, topics=[marked])]
+            ),
+            1,
+        ),
+        (
+            k01.FetchRequest(
+                max_wait_ms=1, topics=[k01.FetchTopic(topic="plain", partitions=fetched)]
+            ),
+            12,
+        ),
+    ]
+    for request, version in requests:
+        answer = ask(node.port, request, version)
+        assert len(answer) > ENTRIES, (request.SCHEMA.name, len(answer), node.output_tail())
+
+
 @pytest.mark.parametrize(
     "attack",
     [
@@ -262,7 +227,9 @@ def subscriptions(node: LimitedNode) -> None:
         lambda node: half_requests(node, node.controller_port),
         invented_topics,
         bombs,
+        empty_records,
         subscriptions,
+        very_many_entries,
     ],
     ids=[
         "configs",
@@ -271,7 +238,9 @@ def subscriptions(node: LimitedNode) -> None:
         "half requests to the controller",
         "names",
         "bombs",
+        "empty records",
         "subscriptions",
+        "entries",
     ],
 )
 def test_a_node_in_little_memory_survives(
@@ -280,3 +249,16 @@ def test_a_node_in_little_memory_survives(
     with attacked(node):
         attack(node)
     assert "Traceback" not in node.output_tail()
+
+
+def test_a_batch_of_nearly_100_mib_is_stored_and_read(node: LimitedNode) -> None:
+    """As by Kafka, whose socket.request.max.bytes is 100 MiB."""
+    node.create("large", max_message_bytes=str(100 << 20))
+    value = random.Random(1).randbytes(LARGE_BYTES)
+    with attacked(node):
+        assert node.produce("large", batch(value)) == 0
+        partition = k01.FetchPartition(partition=0, partition_max_bytes=1 << 20)
+        request = k01.FetchRequest(
+            max_wait_ms=1, topics=[k01.FetchTopic(topic="large", partitions=[partition])]
+        )
+        assert value in ask(node.port, request, 12)

@@ -170,7 +170,7 @@ def test_too_few_files_are_named(node: SparkraftNode) -> None:
         (b"", "process.roles is missing"),
         (
             b"zookeeper.connect=127.0.0.1:2181\nlog.dirs=/d\nzookeeper.set.acl=true\n",
-            "znodes with ACLs are not available in ZooKeeper mode",
+            "zookeeper.set.acl=true needs a user",
         ),
         (None, "No such file"),
     ],

@@ -3,15 +3,16 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.support import lanes
+from tests.support.ports import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
@@ -95,10 +96,77 @@ def test_a_step_that_fails_or_hangs_does_not_keep_the_next_from_running(tool, tm
     steps = [step("print('why'); exit(3)"), step("while 1: pass", 1), step("1")]
     (tmp_path / "output").mkdir()
     job = tool.Job("style", steps)
-    job.run(threading.Event())
+    job.run(tool.ProcessGroups())
     assert list(job.failures.values()) == ["exit code 3", "not done after 0.0166667 minutes: ended"]
     assert "why" in shown()
     assert "== 1\n" in job.output.read_text()
+
+
+LANE = """
+import os, subprocess, time, pytest
+@pytest.fixture
+def cluster():
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    open("started.txt", "a").write(f"{os.getpid()} {process.pid} ")
+    yield
+    process.kill()
+    process.wait()
+    open("ended.txt", "a").write("cluster")
+def test_it(cluster):
+    time.sleep(600)
+"""
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+open("stubborn.txt", "a").write(f"{os.getpid()} {os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '600')}")
+time.sleep(600)
+"""
+STOPPED = """
+import pathlib, sys
+tool_folder, folder = map(pathlib.Path, sys.argv[1:])
+sys.path.insert(0, str(tool_folder))
+import process_groups, run_tests
+run_tests.ROOT, run_tests.OUTPUT = folder, folder / "output"
+process_groups.ProcessGroups.stop.__defaults__ = (2.0,)
+jobs = [run_tests.lane("cpu", "not long", ["test_it.py"])]
+jobs.append(run_tests.Job("style", [run_tests.Step("stubborn", [sys.executable, "stubborn.py"])]))
+for job in jobs:
+    job.environment["PYTHONPATH"] = str(tool_folder.parent)
+process_groups.interrupt_on_signals()
+run_tests.run_all(jobs)
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Whether it runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_run_that_is_terminated_ends_what_its_jobs_have_started(tmp_path: Path) -> None:
+    """Also a cluster in a session of its own, and a process that ignores the interrupt."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(LANE)
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    started = [tmp_path / name for name in ("started.txt", "stubborn.txt")]
+    run = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(ROOT / "tools"), str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: all(each.exists() for each in started), "both jobs run", 60)
+        run.send_signal(signal.SIGTERM)
+        shown, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    pids = [int(pid) for each in started for pid in each.read_text().split()]
+    assert len(pids) == 4
+    assert run.returncode == 1
+    assert shown.endswith("interrupted\n"), shown
+    wait_until(lambda: not any(map(is_running, pids)), "what the jobs have started ends", 10)
+    assert (tmp_path / "ended.txt").read_text() == "cluster", "pytest ends its fixtures"
 
 
 def test_a_test_whose_lane_its_file_does_not_show_stops_the_run(tmp_path: Path) -> None:

@@ -28,6 +28,14 @@ FILLED_MESSAGES = {
         "partition.diverging_epoch",
         "partition.snapshot_id",
     },
+    "zookeeper/old_forms.py": {
+        "broker.endpoints",
+        "endpoint.listener",
+        "request.topic_states",
+        "request.ungrouped_partition_states",
+    },
+    "zookeeper/topic_changes.py": {"each.topic_id", "result.topic_id"},
+    "zookeeper/znode_requests.py": {"each.new_isr", "each.new_isr_with_epochs"},
 }
 """File → targets that are fields of a wire message, or of a library's object."""
 

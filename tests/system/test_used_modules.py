@@ -46,7 +46,11 @@ def entry_points() -> set[str]:
     scripts = {target.partition(":")[0] for target in project["scripts"].values()}
     commands = set(main._MODULES.values())
     commands |= {f"sparkraft.cli.{module}" for module in explain._MODULES.values()}
-    handlers = {*registry.SERVED.values(), *registry.SERVED_ON_CONTROLLER.values()}
+    handlers = {
+        *registry.SERVED.values(),
+        *registry.SERVED_ON_CONTROLLER.values(),
+        *registry.SERVED_IN_ZOOKEEPER_MODE.values(),
+    }
     return (
         RUN_BY_NAME
         | scripts

@@ -331,6 +331,39 @@ def test_a_wall_clock_that_is_set_back_delays_a_timeout_and_stops_no_search() ->
     assert world.state == "PrepareAbort"
 
 
+def test_a_transaction_of_a_fast_clock_times_out_after_the_coordinator_has_moved() -> None:
+    """It began in the future of the next coordinator, which counts from its load (seed 149, T9)."""
+    world = World()
+    world.wall_offset_ms = 3_600_000
+    producer = world.init()
+    assert world.add(producer, P0) is NONE
+    world.wall_offset_ms = 0
+    world.reload()
+    world.advance(10_001)
+    assert world.add(producer, P1) is NONE
+    world.advance(TIMEOUT_MS - 20_000)
+    assert world.state == "Ongoing"
+    for _ in range(3):
+        world.advance(10_001)
+    assert world.state == "PrepareAbort"
+
+
+def test_a_transaction_after_that_of_a_fast_clock_has_its_own_timeout() -> None:
+    world = World()
+    world.wall_offset_ms = 3_600_000
+    producer = world.init()
+    assert world.add(producer, P0) is NONE
+    world.wall_offset_ms = 0
+    world.reload()
+    world.advance(TIMEOUT_MS - 20_000)
+    following = world.end(producer, commit=True)
+    world.mark()
+    assert world.add(following, P0) is NONE
+    for _ in range(4):
+        world.advance(10_001)
+    assert world.state == "Ongoing"
+
+
 def test_a_wall_clock_that_is_set_back_lets_no_id_expire() -> None:
     config = TransactionConfig(id_expiration_ms=100_000, expiry_interval_ms=10_000)
     world = World(2, config)

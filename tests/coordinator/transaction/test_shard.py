@@ -5,8 +5,15 @@ from itertools import product
 
 import pytest
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.steps import complete
 from sparkraft.coordinator.transaction.config import TransactionConfig
+from sparkraft.coordinator.transaction.producer_ids import check_timeout
+from sparkraft.coordinator.transaction.records import (
+    VALUE_VERSION_MAX,
+    decode_record,
+    decode_record_in_steps,
+)
 from sparkraft.coordinator.transaction.states import LABELS, NEXT_STATES, TransactionState
 from tests.coordinator.transaction.world import NAME, P0, P1, TIMEOUT_MS, World
 
@@ -486,6 +493,26 @@ def test_clients_of_both_versions_alternate_on_one_id() -> None:
         assert world.mark().metadata.client_version == client
 
 
+def test_a_fenced_producer_does_not_get_the_epoch_of_its_successor() -> None:
+    """The successor is an older client, whose transaction ends without an epoch bump (T6).
+
+    Its predecessor has heard of the abort, and ends another transaction.
+    """
+    world = World(2)
+    fenced = world.init()
+    assert world.add(fenced, P0, client=2) is NONE
+    assert world.init() is CONCURRENT
+    world.mark()
+    fenced = world.end(fenced, commit=False, client=2)
+    successor = world.init()
+    assert successor == (fenced[0], fenced[1] + 1)
+    assert world.add(successor, P0, client=0) is NONE
+    assert world.end(successor, commit=False, client=0) == successor
+    world.mark()
+    assert world.end(fenced, commit=False, client=2) is ErrorCode.PRODUCER_FENCED
+    assert world.end(successor, commit=False, client=0) == successor
+
+
 def test_the_transaction_version_may_change_while_transactions_are_open() -> None:
     world, producer = begun(2)
     world.set_version(0)
@@ -502,8 +529,25 @@ def test_the_transaction_version_may_change_while_transactions_are_open() -> Non
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_timeouts_out_of_range(timeout_ms: int) -> None:
+    with pytest.raises(KafkaError, match="INVALID_TRANSACTION_TIMEOUT"):
+        check_timeout(timeout_ms, 900_000)
+
+
+@pytest.mark.parametrize("timeout_ms", [1, 900_000])
+def test_timeouts_in_range(timeout_ms: int) -> None:
+    check_timeout(timeout_ms, 900_000)
+
+
+def test_a_value_of_a_newer_version_is_skipped() -> None:
+    """Kafka's TransactionLog.readTxnRecordValue returns none for it, so that a downgrade loads."""
     world = World()
-    assert world.init(timeout_ms=timeout_ms) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    world.init()
+    key, value = world.log[-1]
+    assert value is not None
+    assert decode_record(key, value) is not None
+    newer = (VALUE_VERSION_MAX + 1).to_bytes(2, "big") + value[2:]
+    assert decode_record(key, newer) is None
+    assert complete(decode_record_in_steps(key, newer)) is None
 
 
 def test_every_transition_between_states() -> None:

@@ -23,7 +23,12 @@ from sparkraft.protocol.messages import k68_consumer_group_heartbeat as k68
 from sparkraft.protocol.messages import k69_consumer_group_describe as k69
 from tests.interop.differential.building import COMPACTED, TOPIC, is_final, versions_of
 from tests.interop.differential.group_cases import subscription
-from tests.interop.differential.transaction_cases import begins, producer
+from tests.interop.differential.transaction_cases import (
+    EPOCHS_FROM,
+    begins,
+    client_versions,
+    producer,
+)
 from tests.interop.differential.world import Case, World
 
 TIMEOUT_MS = 60_000
@@ -229,8 +234,8 @@ def _fetch(group: str, label: str, *, by_epoch: int = 0) -> Callable[[World], Me
     return build
 
 
-def commits(group: str, label: str) -> Iterator[Case]:
-    """OffsetCommit and OffsetFetch of a member, in its epoch and in others."""
+def commits(group: str, label: str, level: int = 2) -> Iterator[Case]:
+    """Commits and OffsetFetch of a member, in its epoch and in others, at a transaction.version."""
     held, unknown = [(TOPIC, 0)], [(TOPIC, 0), ("nowhere", 0), (TOPIC, 99)]
     key = ApiKey.OFFSET_COMMIT
     for version in versions_of(key):
@@ -254,8 +259,8 @@ def commits(group: str, label: str) -> Iterator[Case]:
             yield Case(f"consumer group: {what}", ApiKey.OFFSET_FETCH, version, fetch)
     name = f"tx-{group}"
     yield from begins(name)
-    for version in versions_of(ApiKey.TXN_OFFSET_COMMIT):
-        if version < 5:
+    for version in client_versions(ApiKey.TXN_OFFSET_COMMIT, level):
+        if version < EPOCHS_FROM:
             continue
         for by_epoch in (0, 5, -1):
             offsets = _in_transaction(name, group, label, by_epoch)

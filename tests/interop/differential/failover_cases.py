@@ -378,7 +378,7 @@ def _groups_before() -> Iterator[Case]:
     yield Case("moves: static is away", key, 1, away)
 
 
-def _groups_after() -> Iterator[Case]:
+def _groups_after(level: int) -> Iterator[Case]:
     for version in versions_of(ApiKey.SYNC_GROUP):
         for label, sync in {
             "in its generation": _sync(),
@@ -405,10 +405,10 @@ def _groups_after() -> Iterator[Case]:
         group_id=CLASSIC, members=[k13.MemberIdentity(member_id=world.member(CLASSIC))]
     )
     yield Case("moved: leaves", ApiKey.LEAVE_GROUP, 5, leave)
-    yield from _members_after()
+    yield from _members_after(level)
 
 
-def _members_after() -> Iterator[Case]:
+def _members_after(level: int) -> Iterator[Case]:
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
     a, b = "moved-a", "moved-b"
     yield from members.described(CONSUMER, STATIC)
@@ -421,7 +421,7 @@ def _members_after() -> Iterator[Case]:
             "a stranger leaves": members.beat(CONSUMER, "stranger", epoch=-1),
         }.items():
             yield Case(f"moved: {label}", key, version, build)
-    yield from members.commits(CONSUMER, a)
+    yield from members.commits(CONSUMER, a, level)
     kept = members.beat(CONSUMER, a, owned={TOPIC: [0]})
     yield Case("moved: has revoked", key, 1, kept, members.keep(a))
     old = members.beat(CONSUMER, a, by_epoch=-1, owned={TOPIC: [0]})
@@ -488,4 +488,4 @@ def failovers(level: int = 2) -> Iterator[Case]:
     yield from _initialized_after()
     yield from _produced_after(level)
     yield from _marked_after()
-    yield from _groups_after()
+    yield from _groups_after(level)

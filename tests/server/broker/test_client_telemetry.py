@@ -13,8 +13,10 @@ from sparkraft.metadata.image import ResourceType
 from sparkraft.records.compression import Codec, compress
 from sparkraft.server.broker.client_telemetry import (
     INSTANCES_MAX,
+    POINTS_MAX,
     SERIES_MAX,
     ClientTelemetry,
+    Payload,
     read_payload,
 )
 from sparkraft.server.broker.otlp_points import Point
@@ -180,7 +182,7 @@ def test_payloads_are_bounded_before_and_after_decompression():
     data = payload(gauge(SENT, integer(5)))
     for codec in (Codec.NONE, Codec.GZIP, Codec.ZSTD, Codec.LZ4, Codec.SNAPPY):
         packed = bytes(compress(codec, data, None)) if codec else data
-        assert [point.value for point in read_payload(codec, packed, 1000)] == [5]
+        assert [point.value for point in read_payload(codec, packed, 1000).points] == [5]
     with refused(ErrorCode.TELEMETRY_TOO_LARGE):
         read_payload(Codec.ZSTD, bytes(compress(Codec.ZSTD, bytes(100_000), None)), 10_000)
     with refused(ErrorCode.INVALID_RECORD):
@@ -189,14 +191,22 @@ def test_payloads_are_bounded_before_and_after_decompression():
         read_payload(Codec.NONE, data[:-1], 10_000)
 
 
+def test_points_with_other_or_long_names_are_dropped():
+    metrics = [gauge(name, integer(1)) for name in ("not.ours", SENT, SENT + "x" * 200)]
+    found = read_payload(Codec.NONE, payload(*metrics), 1_000)
+    assert [point.name for point in found.points] == [SENT]
+    assert found.dropped == 2
+    many = payload(gauge(SENT, *[integer(1)] * (POINTS_MAX + 1)))
+    assert len(read_payload(Codec.NONE, many, 1 << 20).points) == POINTS_MAX
+
+
 def test_instances_and_series_are_bounded():
     world = World(one=KINDS)
     for _ in range(INSTANCES_MAX + 5):
         instance = world.get()
     assert len(world.telemetry) == INSTANCES_MAX
     points = [Point(f"{SENT}.{n}", (), n, False, False) for n in range(SERIES_MAX + 3)]
-    odd = [Point("not.ours", (), 1, False, False), Point(SENT + "x" * 200, (), 1, False, False)]
-    assert instance.take(odd + points) == 5
+    assert instance.take(points) == 3
     world.clock.now += 60_001
     assert list(world.telemetry.instances()) == []
 
@@ -218,8 +228,8 @@ def test_values_of_clients_are_exported():
             Point(SENT, (), value, True, True),
             Point(latency, (("node.id", "1"),), value, False, False),
         ]
-        world.telemetry.end_push(instance, points)
-        world.telemetry.end_push(instance, points)
+        world.telemetry.end_push(instance, Payload(points))
+        world.telemetry.end_push(instance, Payload(points))
     found = samples(world.telemetry)
     assert found["org_apache_kafka_producer_record_send_total", "app"] == 14, "deltas add up"
     assert found["org_apache_kafka_producer_node_request_latency_avg", "app", "1"] == 4

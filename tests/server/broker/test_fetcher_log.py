@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sparkraft.replication.fetcher import FetcherEvent
+from sparkraft.replication.fetcher_values import FetcherEvent
 from sparkraft.server.broker.fetchers import level_of
 
 

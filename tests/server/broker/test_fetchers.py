@@ -185,9 +185,9 @@ def test_an_answer_to_a_follower_keeps_to_the_size_it_asked_for(
     asked: list[int] = []
     answers: list[list[int]] = []
 
-    async def watched(client: Any, connection: Any, request: FetchRequest) -> Any:
+    async def watched(client: Any, connection: Any, request: FetchRequest, **names: Any) -> Any:
         asked.append(request.max_bytes)
-        answer = await original(client, connection, request)
+        answer = await original(client, connection, request, **names)
         parts = [part for topic in answer.responses for part in topic.partitions]
         answers.append([len(part.records) for part in parts if part.records])
         return answer

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkraft.base.errors import DecodeError
-from sparkraft.server.broker.otlp_points import ATTRIBUTES_MAX, Point, read_points
+from sparkraft.server.broker.otlp_points import (
+    ATTRIBUTES_MAX,
+    FIELDS_PER_PAUSE,
+    Point,
+    read_points,
+)
 
 
 def varint(value: int) -> bytes:
@@ -86,6 +91,21 @@ def test_too_many_attributes_are_refused():
     point = integer(1) + b"".join(attribute(str(n), text("v")) for n in range(ATTRIBUTES_MAX + 1))
     with pytest.raises(DecodeError, match="attributes"):
         list(read_points(payload(gauge("x", point))))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        payload(gauge("x", *[double(1)] * (2 * FIELDS_PER_PAUSE))),
+        payload(*[gauge("x")] * FIELDS_PER_PAUSE),
+        payload(part(2, flag(99, 1) * (4 * FIELDS_PER_PAUSE))),
+    ],
+    ids=["points", "metrics", "unknown fields"],
+)
+def test_a_thread_pauses_whatever_the_payload_consists_of(data):
+    pauses: list[int] = []
+    list(read_points(data, lambda: pauses.append(1)))
+    assert len(pauses) >= 3
 
 
 WHOLE = payload(gauge("latency", double(1.5) + attribute("node", text("3"))))

@@ -68,6 +68,10 @@ class Replaced(Registering):
         super().__init__(free_at)
         self._incarnation: Any = "ours"
         self._reclaims = 0
+        self._has_rival = False
+        self._fault_point: Any = lambda _name: False
+        self._channel: Any = SimpleNamespace(send=self._accept)
+        self.offline_directories = []
         self._epoch = BrokerEpoch()
         self._epoch.on_registered(5)
         known = SimpleNamespace(incarnation_id=incarnation, epoch=9)
@@ -75,6 +79,13 @@ class Replaced(Registering):
         self._publisher: Any = SimpleNamespace(image=SimpleNamespace(brokers=brokers))
         self._config.node_id = 7
         self.sent = 0
+
+    def _heartbeat_request(self, *, want_shut_down: bool) -> Any:
+        return SimpleNamespace(want_shut_down=want_shut_down)
+
+    async def _accept(self, *_request: Any, timeout_ms: int) -> Any:
+        _ = timeout_ms
+        return SimpleNamespace(error_code=0)
 
     async def _send_registration(self, request: Any, timeout_ms: int) -> Any:
         self.sent += 1
@@ -108,6 +119,28 @@ def test_two_nodes_with_one_id_do_not_take_turns_without_end(caplog) -> None:
     broker = reclaim(Replaced(), times=RECLAIMS_MAX + 5)
     assert broker.sent == RECLAIMS_MAX
     assert "second node with the same id" in caplog.text
+
+
+def reclaim_between_heartbeats(broker: Replaced, times: int) -> Replaced:
+    async def run() -> None:
+        for _ in range(times):
+            await broker._reclaim()
+            assert await broker._heartbeat(want_shut_down=False) is not None
+
+    asyncio.run(run())
+    return broker
+
+
+def test_every_late_registration_is_replaced_if_each_reclaim_leads_to_a_session() -> None:
+    times = RECLAIMS_MAX + 5
+    assert reclaim_between_heartbeats(Replaced(), times).sent == times
+
+
+def test_sessions_of_a_broker_with_a_running_double_do_not_let_it_register_without_end() -> None:
+    broker = reclaim(Replaced(free_at=SESSION_MS))
+    broker.now = SESSION_MS
+    reclaim_between_heartbeats(broker, RECLAIMS_MAX + 5)
+    assert broker.sent == 1 + RECLAIMS_MAX
 
 
 def test_an_unregistered_broker_does_not_register_again() -> None:

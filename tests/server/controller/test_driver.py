@@ -67,7 +67,8 @@ class ListRaft:
         return last
 
     async def create_snapshot(self, offset: int, epoch: int, records: Iterator[Any]) -> bool:
-        self.snapshots.append((offset, epoch, list(records)))
+        made = [record for record in records if record is not None]
+        self.snapshots.append((offset, epoch, made))
         return True
 
 

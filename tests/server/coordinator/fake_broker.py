@@ -10,7 +10,7 @@ from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
-from sparkraft.protocol.codec import decode
+from sparkraft.protocol.codec import decode, encode
 from sparkraft.server.api.registry import RequestContext, load_api
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.coordinator.group_service import GroupCoordinatorService
@@ -91,7 +91,8 @@ class FakeBroker:
                 return asyncio.ensure_future(_decoded_later(answer, key, used))
             return _decoded(answer, key, used)
         except KafkaError as error:
-            return api.refuse(API_INFO[key].response_class(), request, used, error)
+            refusal = api.refuse_now(API_INFO[key].response_class(), request, used, error)
+            return _decoded([encode(refusal, used)], key, used)
 
 
 def _context(key: ApiKey, version: int) -> RequestContext:

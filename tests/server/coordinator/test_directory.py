@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparkraft.base.java_hash import partition_of
 from sparkraft.coordinator.internal_topics import INTERNAL_TOPICS, KeyType
 from sparkraft.server.coordinator.directory import CoordinatorDirectory, Location
 
@@ -37,7 +38,8 @@ class Cluster:
         self.created: list[str] = []
         self.image = SimpleNamespace(topic=self._topic)
         self._leaders = leaders
-        services: Any = {KeyType.GROUP: None, KeyType.TRANSACTION: None}
+        service = SimpleNamespace(partition_for=lambda key: partition_of(key, 2))
+        services: Any = {KeyType.GROUP: service, KeyType.TRANSACTION: service}
         external: Any = self.external
         self.directory = CoordinatorDirectory(
             self,

@@ -1,9 +1,17 @@
 """The journal of group decisions: on disk, through its API, and as `explain group` prints it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from sparkraft.client.explain.group import decision_json, group_lines
-from sparkraft.coordinator.group.journal import Journal, JournalEntry, Move
+from sparkraft.coordinator.group.journal import (
+    ENTRY_CHARS_MAX,
+    LISTED_MAX,
+    TEXT_CHARS_MAX,
+    Journal,
+    JournalEntry,
+    Move,
+)
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k10004_describe_group_decisions import (
     DescribeGroupDecisionsRequest,
@@ -19,7 +27,7 @@ def entry(at_ms: int, group_id: str = "g") -> JournalEntry:
     return JournalEntry(
         at_ms=at_ms,  # type: ignore[arg-type]
         group_id=group_id,
-        generation=at_ms,
+        generation=at_ms % 1_000,
         kind="moved",
         reason="the previous owners released them",
         member_id="b",
@@ -62,6 +70,32 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
     assert [one.at_ms for one in journal_in(tmp_path).entries()] == [1, 3]
 
 
+def test_an_entry_is_bounded_however_many_members_a_group_has_and_however_long_their_names() -> (
+    None
+):
+    journal = Journal(5)
+    members = [f"member-{number}" for number in range(10 * LISTED_MAX)]
+    elected = replace(
+        entry(1),
+        kind="assignor",
+        candidates=tuple(members),
+        votes=dict.fromkeys(members, "range"),
+        ruled_out=dict.fromkeys(members, "why"),
+    )
+    journal.add(elected)
+    (found,) = journal.entries()
+    assert found.candidates == tuple(members[:LISTED_MAX])
+    assert list(found.votes) == list(found.ruled_out) == members[:LISTED_MAX]
+    assert found.moves == (MOVE,)
+    long = "x" * ENTRY_CHARS_MAX
+    journal.add(replace(elected, member_id=long, moves=(MOVE,) * 100, move_count=100))
+    trimmed = journal.entries()[-1]
+    assert trimmed.char_count < 5 * TEXT_CHARS_MAX
+    assert (trimmed.group_id, trimmed.move_count, trimmed.moves) == ("g", 100, ())
+    journal.add(replace(elected, moves=(Move("t", 0, long, "b"),)))
+    assert journal.entries()[-1].moves == ()
+
+
 def test_the_api_gives_one_group_in_pages() -> None:
     broker = FakeBroker()
     for at in range(7):
@@ -82,6 +116,6 @@ def test_the_text_names_the_partitions_and_the_duration() -> None:
     (found,) = broker.ask(ApiKey.DESCRIBE_GROUP_DECISIONS, request, 0).decisions
     assert list(group_lines([decision_json(1, found)])) == [
         "2023-11-14 (UTC)",
-        "22:13:20.000  epoch 1700000000000  b took over 1 partitions in 250 ms",
+        "22:13:20.000  epoch 0  b took over 1 partitions in 250 ms",
         "    a -> b in 250 ms: t-3",
     ]

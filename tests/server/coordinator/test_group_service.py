@@ -10,8 +10,10 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.java_hash import java_string_hash, partition_of
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.coordinator.steps import PIECE_UNITS
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import Encoded, decode, encode
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,7 +25,11 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from sparkraft.protocol.messages.k11_join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest
 from sparkraft.protocol.messages.k13_leave_group import LeaveGroupRequest
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -36,6 +42,7 @@ from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from sparkraft.protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.server.coordinator import group_service
@@ -390,28 +397,89 @@ def test_a_group_meets_and_goes_to_the_new_leader() -> None:
     run(test)
 
 
+async def answered(answer: Any) -> Any:
+    """The response, also if its first piece took long."""
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def broker_with_a_consumer_group() -> FakeBroker:
+    """Group `g` has the member `m` of the consumer protocol."""
+    broker = FakeBroker()
+    features = EMPTY_IMAGE.features.set("group.version", 1)
+    broker.image = with_topic(EMPTY_IMAGE._replace(features=features), "t", 1)
+    broker.lead(0)
+    beaten = await answered(broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, first_heartbeat()))
+    assert beaten.error_code == ErrorCode.NONE
+    return broker
+
+
+def first_heartbeat() -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+
+
+def classic_join() -> JoinGroupRequest:
+    """A classic member that subscribes to `t`."""
+    request = join()
+    request.protocols[0].metadata = b"\0\0" + b"\0\0\0\1\0\1t" + b"\xff\xff\xff\xff"
+    return request
+
+
+def test_members_of_a_consumer_group_fetch_offsets_in_their_epoch() -> None:
+    """GroupCoordinatorService.handleOffsetFetchException keeps the errors of members."""
+
+    async def test() -> None:
+        broker = await broker_with_a_consumer_group()
+        joined = await answered(broker.ask(ApiKey.JOIN_GROUP, classic_join(), 3))
+        assert joined.error_code == ErrorCode.NONE
+
+        async def fetched(member_id: str, epoch: int) -> ErrorCode:
+            request = fetch()
+            request.groups[0].member_id, request.groups[0].member_epoch = member_id, epoch
+            answer = await answered(broker.ask(ApiKey.OFFSET_FETCH, request, 9))
+            return ErrorCode(answer.groups[0].error_code)
+
+        current = joined.generation_id
+        assert await fetched(joined.member_id, current) is ErrorCode.NONE
+        assert await fetched(joined.member_id, current + 1) is ErrorCode.ILLEGAL_GENERATION
+        assert await fetched("m", 99) is ErrorCode.STALE_MEMBER_EPOCH
+        assert await fetched("other", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+        broker.groups.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_without_the_feature_consumer_groups_are_unsupported(is_on: bool) -> None:
+    """KIP-848: group.version gates both APIs; the connection stays open."""
+
+    async def test() -> None:
+        broker = FakeBroker()
+        features = EMPTY_IMAGE.features.set("group.version", int(is_on))
+        broker.image = with_topic(EMPTY_IMAGE._replace(features=features), "t", 1)
+        broker.lead(0)
+        expected = ErrorCode.NONE if is_on else ErrorCode.UNSUPPORTED_VERSION
+        beaten = await answered(broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, first_heartbeat()))
+        assert beaten.error_code == expected
+        request = ConsumerGroupDescribeRequest(group_ids=["g"])
+        described = await answered(broker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request))
+        assert [one.error_code for one in described.groups] == [expected]
+        broker.groups.close()
+
+    run(test)
+
+
 @pytest.mark.parametrize("commits_later", [True, False])
 def test_a_join_that_waits_for_its_commit_fails_when_leadership_ends(commits_later: bool) -> None:
     async def test() -> None:
-        broker = FakeBroker()
-        features = EMPTY_IMAGE.features.set("group.version", 1)
-        broker.image = with_topic(EMPTY_IMAGE._replace(features=features), "t", 1)
-        broker.lead(0)
-        beat = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id="m",
-            rebalance_timeout_ms=10_000,
-            subscribed_topic_names=["t"],
-            topic_partitions=[],
-        )
-        beaten = broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat)
-        if isinstance(beaten, asyncio.Task):  # its first piece took long
-            beaten = await beaten
-        assert beaten.error_code == ErrorCode.NONE
+        broker = await broker_with_a_consumer_group()
         broker.host.sync_by_hand = True
-        request = join()
-        request.protocols[0].metadata = b"\0\0" + b"\0\0\0\1\0\1t" + b"\xff\xff\xff\xff"
-        waiting = broker.ask(ApiKey.JOIN_GROUP, request, 3)
+        waiting = broker.ask(ApiKey.JOIN_GROUP, classic_join(), 3)
         for _ in range(1_000):  # its first pieces may take long
             if broker.host.waiting is not None:
                 break
@@ -637,5 +705,32 @@ def test_a_marker_publishes_or_drops_pending_offsets_once_it_is_durable(committe
         with pytest.raises(KafkaError) as caught:
             await end()
         assert caught.value.code is ErrorCode.NOT_COORDINATOR
+
+    run(test)
+
+
+MEMBERS = 5 * PIECE_UNITS
+
+
+def test_the_leader_of_a_large_group_gets_all_members_encoded_in_pieces() -> None:
+    """And its description has all of them."""
+
+    async def test() -> None:
+        broker = FakeBroker(group_initial_rebalance_delay_ms="100")
+        broker.lead(0)
+        request = join()
+        request.session_timeout_ms = 60_000
+        answers = [broker.ask(ApiKey.JOIN_GROUP, request, version=3) for _ in range(MEMBERS)]
+        joined = [await answer for answer in answers]
+        encoded = [each for each in joined if isinstance(each.members, Encoded)]
+        (leader,) = [decode(JoinGroupResponse, 3, encode(each, 3)) for each in encoded]
+        ids = [each.member_id for each in leader.members]
+        assert sorted(ids) == sorted(each.member_id for each in joined)
+        assert {each.generation_id for each in joined} == {1}
+        asked = DescribeGroupsRequest(groups=["g", "g"])
+        described = broker.ask(ApiKey.DESCRIBE_GROUPS, asked)
+        if isinstance(described, Awaitable):
+            described = await described
+        assert [[m.member_id for m in each.members] for each in described.groups] == [ids, ids]
 
     run(test)

@@ -11,6 +11,7 @@ from sparkraft.records.control import ControlType, EndTransaction, end_transacti
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
 from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
 from sparkraft.storage.log import Origin
+from tests.server.harness import make_env
 from tests.storage.worlds import START_MS, World
 
 AT = ("t", 0)
@@ -29,7 +30,7 @@ class Broker:
         self.is_enabled = True
         self.requests = 0
         self.meanwhile: Any = lambda: None
-        replicas: Any = SimpleNamespace(hosted=lambda *_: self.partition)
+        replicas: Any = SimpleNamespace(hosted=lambda *_: self.partition, env=make_env())
         verification: Any = self
         self.appends = GuardedAppends(replicas, verification, kind)
 

@@ -1,7 +1,7 @@
 """Markers reach every partition, once for each leader, until none is missing."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +12,12 @@ from sparkraft.coordinator.transaction.decision import WriteMarkers
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.states import TransactionState
 from sparkraft.protocol.messages import k27_write_txn_markers as k27
+from sparkraft.server.broker.inter_broker_versions import at_protocol_version
 from sparkraft.server.coordinator.broker_batches import BrokerBatches
+from sparkraft.server.coordinator.marker_log import MarkerWrite
 from sparkraft.server.coordinator.marker_sender import MarkerSender
-from tests.server.harness import until
+from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
+from tests.server.harness import make_env, until
 
 OWN, OTHER = 1, 2
 NONE = ErrorCode.NONE
@@ -36,7 +39,15 @@ class Cluster:
         self.unreachable = 0
         config: Any = SimpleNamespace(node_id=OWN, number=lambda _: 1000)
         shared: Any = self
-        self.sender = MarkerSender(config, shared, shared, shared, spawn)
+        self.sender = MarkerSender(
+            config,
+            shared,
+            shared,
+            shared,
+            make_env(),
+            spawn,
+            versions=lambda: at_protocol_version(parse_protocol_version("2.7")),
+        )
 
     @property
     def image(self) -> Any:
@@ -53,15 +64,19 @@ class Cluster:
 
     # MarkerLog
 
-    async def write(self, marker: Any, topic: str, index: int) -> ErrorCode:
-        assert (marker.producer_id, index) == (4000, 0)
-        self.local.append(topic)
-        return self._code(topic)
+    async def write_all(self, writes: Iterable[MarkerWrite]) -> list[ErrorCode]:
+        codes = []
+        for marker, topic, index in writes:
+            assert (marker.producer_id, index) == (4000, 0)
+            self.local.append(topic)
+            codes.append(self._code(topic))
+        return codes
 
     # BrokerConnections
 
-    async def send(self, broker_id: int, request: Any, *, timeout_ms: int) -> Any:
+    async def send(self, broker_id: int, request: Any, *, timeout_ms: int, at_most: int) -> Any:
         assert (broker_id, timeout_ms) == (OTHER, 1000)
+        assert at_most == 0, "with inter.broker.protocol.version below 2.8"
         self.requests.append(request)
         await asyncio.sleep(0)
         if self.unreachable:
@@ -154,6 +169,17 @@ def test_a_topic_is_deleted_while_its_marker_is_repeated() -> None:
 
 
 @pytest.mark.parametrize(
+    "code", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION]
+)
+def test_a_partition_that_cannot_have_markers_needs_none(code: ErrorCode) -> None:
+    """TransactionMarkerRequestCompletionHandler removes it like one that has its marker."""
+    cluster = Cluster({"a": OWN, "b": OTHER})
+    cluster.codes = {"a": [code], "b": [code]}
+    asyncio.run(cluster.run("a", "b"))
+    assert (cluster.local, len(cluster.requests)) == (["a"], 1)
+
+
+@pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
 )
 def test_a_fenced_marker_ends_the_attempt(code: ErrorCode) -> None:
@@ -188,7 +214,7 @@ def test_every_item_of_a_failed_batch_gets_the_error() -> None:
         raise KafkaError(ErrorCode.NETWORK_EXCEPTION)
 
     async def test() -> None:
-        batches = BrokerBatches(send, spawn, "items")
+        batches = BrokerBatches(send, spawn, "items", size_of=lambda _: 1)
         results = await asyncio.gather(
             *(batches.submit(2, number) for number in range(3)), return_exceptions=True
         )

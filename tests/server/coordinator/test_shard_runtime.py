@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.coordinator.runtime import (
     AppendCallback,
     CoordinatorShard,
@@ -20,8 +22,12 @@ from sparkraft.coordinator.runtime import (
 )
 from sparkraft.coordinator.steps import Steps
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.records.batch import parse_header
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
+from sparkraft.records.filter import without_records
+from sparkraft.server.coordinator.parked_requests import REPLY_UNITS
 from sparkraft.server.coordinator.shard_runtime import SPLIT_BYTES, ShardRuntime, ShardSpec
+from sparkraft.server.loop_turns import LoopTurns
 from tests.server.coordinator.fake_host import FakeHost
 
 NOTHING: Decision[str, None] = Decision(response=None)
@@ -116,11 +122,15 @@ class Sender:
 
 
 def runtime_on(
-    host: FakeHost, sender: Sender, *, write_timeout_ms: int = 60_000
+    host: FakeHost,
+    sender: Sender,
+    *,
+    write_timeout_ms: int = 60_000,
+    shard: type[WordShard] = WordShard,
 ) -> ShardRuntime[WordShard, str]:
     spec = ShardSpec(
         topic="words",
-        new_shard=lambda _epoch: WordShard(),
+        new_shard=lambda _epoch: shard(),
         encode=lambda word: (b"word", word.encode()),
         decode=lambda _, value: None if value is None else value.decode(),
         translate_error=lambda error: error,
@@ -247,6 +257,21 @@ def test_a_shard_that_resigns_while_it_loads_does_nothing() -> None:
         await turns()
         assert not second.is_serving
         assert (again.sent, second.shard.words) == ([], [])
+
+    asyncio.run(test())
+
+
+def test_a_shard_that_has_resigned_is_not_read() -> None:
+    """A handler in steps may still have it; the next coordinator has written since."""
+
+    async def test() -> None:
+        runtime = runtime_on(new_host(), Sender())
+        runtime.start()
+        assert runtime.execute_read(lambda shard, _: shard.words) == []
+        runtime.close()
+        with pytest.raises(KafkaError) as refused:
+            runtime.execute_read(lambda shard, _: shard.words)
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
     asyncio.run(test())
 
@@ -383,5 +408,218 @@ def test_a_large_decision_is_one_batch_unless_it_may_be_several(is_atomic: bool)
         loaded = runtime_on(host, sender)
         await loaded.load()
         assert loaded.shard.words == list(words)
+
+    asyncio.run(test())
+
+
+def pieces(count: int) -> Steps[Decision[str, str]]:
+    for _ in range(count):
+        yield 1
+    return Decision(response="long")
+
+
+def test_a_committed_write_is_answered_before_the_work_that_came_after_it() -> None:
+    """KAFKA-16374: under load its response would otherwise wait for the queue a second time."""
+
+    async def test() -> None:
+        host = new_host()
+        host.units_max = 1
+        runtime = runtime_on(host, Sender())
+        runtime.start()
+        host.sync_by_hand = True
+        order: list[str] = []
+
+        async def note(name: str, response: Any) -> None:
+            await response
+            order.append(name)
+
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            first = runtime.execute_write(lambda shard, _: shard.send("a"))
+            tasks.create_task(note("first", first))
+            await turns()
+            assert order == []
+            long = runtime.execute_write(lambda *_: pieces(20))
+            later = runtime.execute_write(lambda shard, _: shard.send("b"))
+            assert runtime.is_busy
+            host.sync()
+            host.sync_by_hand = False
+            tasks.create_task(note("long", long))
+            tasks.create_task(note("later", later))
+        assert order == ["first", "long", "later"]
+
+    asyncio.run(test())
+
+
+def test_a_write_that_timed_out_is_completed_once_when_it_is_committed() -> None:
+    """KAFKA-18174: the shard and its effects see one end, and the client one response."""
+
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        runtime = runtime_on(host, sender, write_timeout_ms=10)
+        runtime.start()
+        host.sync_by_hand = True
+        response = runtime.execute_write(lambda shard, _: shard.send("a"))
+        with pytest.raises(KafkaError) as late:
+            await response  # type: ignore[misc]
+        assert late.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(0.02)
+        assert runtime.shard.events == []
+        host.sync()
+        await turns()
+        assert runtime.shard.events == [(WordAppended("a"), None)]
+        assert sender.sent == ["a"]
+
+    asyncio.run(test())
+
+
+def test_a_batch_that_compaction_emptied_does_not_stop_the_load() -> None:
+    """Kafka's pull request 17688: an empty batch takes the loader to the offset after it."""
+
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        runtime = runtime_on(host, sender)
+        runtime.start()
+        for word in "abc":
+            runtime.execute_write(lambda shard, _, word=word: shard.send(word))
+        await turns()
+        host.batches[1] = without_records(parse_header(host.batches[1]))
+        loaded = runtime_on(host, sender)
+        async with asyncio.timeout(30):
+            await loaded.load()
+        assert loaded.is_serving
+        assert loaded.shard.words == ["a", "c"]
+
+    asyncio.run(test())
+
+
+class TickingShard(WordShard):
+    """Writes a word of its own when its timer fires."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wake_at = Millis(0)
+
+    def on_timers(self, now: Instant) -> Iterable[Decision[str, None]]:
+        self.wake_at = None
+        yield Decision(response=None, records=("tick",))
+
+
+def test_of_shards_whose_timers_are_due_together_one_runs_in_an_iteration() -> None:
+    async def test() -> None:
+        turns_of_all = LoopTurns()
+        runtimes = []
+        for _ in range(10):
+            host = new_host()
+            host.turns = turns_of_all
+            runtimes.append(runtime_on(host, Sender(), shard=TickingShard))
+        for runtime in runtimes:
+            runtime.start()
+        ticked = [0]
+        async with asyncio.timeout(30):
+            while ticked[-1] < len(runtimes):
+                await asyncio.sleep(0)
+                ticked.append(sum(runtime.shard.words == ["tick"] for runtime in runtimes))
+        assert max(after - before for before, after in pairwise(ticked)) == 1
+
+    asyncio.run(test())
+
+
+REQUESTS = 500
+REPLIES_AT_ONCE = LOOP_WORK_MAX.partitions // REPLY_UNITS
+
+
+@dataclass(frozen=True)
+class Gathered(AppendCallback):
+    """All parked requests get a reply."""
+
+
+class GatheringShard(WordShard):
+    """Parks requests; the last of them appends a word, and then all get a reply, in steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parked: list[int] = []
+        self.replies: list[tuple[int, Any]] = []
+
+    def gather(self, reply_to: int, _now: Instant) -> Decision[str, None]:
+        self.parked.append(reply_to)
+        if len(self.parked) < REQUESTS:
+            return NOTHING
+        return Decision(response=None, records=("all",), append_callback=Gathered())
+
+    def on_append_completed(
+        self, callback: AppendCallback, error: ErrorCode | None, now: Instant
+    ) -> Any:
+        return self.reply_to_all()
+
+    def reply_to_all(self) -> Steps[Decision[str, None]]:
+        self.replies = [(reply_to, "gathered") for reply_to in self.parked]
+        yield 1
+        return NOTHING
+
+    def take_replies(self) -> list[tuple[int, Any]]:
+        taken, self.replies = self.replies, []
+        return taken
+
+
+async def most_ended_in_an_iteration(responses: list[Any], start: Callable[[], None]) -> int:
+    """How many responses ended together after `start`; returns once all have."""
+    waiting = [asyncio.ensure_future(response) for response in responses]
+    await asyncio.sleep(0)
+    start()
+    ended = [0]
+    async with asyncio.timeout(30):
+        while ended[-1] < len(waiting):
+            await asyncio.sleep(0)
+            ended.append(sum(each.done() for each in waiting))
+    for each in waiting:
+        each.exception()
+    return max(after - before for before, after in pairwise(ended))
+
+
+def gathering(host: FakeHost, count: int) -> tuple[ShardRuntime[Any, str], list[Any]]:
+    """A runtime with so many parked requests, and their responses."""
+    runtime: ShardRuntime[Any, str] = runtime_on(host, Sender(), shard=GatheringShard)
+    runtime.start()
+    return runtime, [
+        runtime.execute_parked(str, lambda shard, to, now: shard.gather(to, now))
+        for _ in range(count)
+    ]
+
+
+def test_many_parked_requests_get_their_replies_over_many_iterations() -> None:
+    async def test() -> None:
+        host = new_host()
+        host.sync_by_hand = True
+        runtime, responses = gathering(host, REQUESTS)
+        most = await most_ended_in_an_iteration(responses, host.sync)
+        assert 0 < most <= REPLIES_AT_ONCE
+        assert runtime.shard.words == ["all"]
+
+    asyncio.run(test())
+
+
+def test_many_parked_requests_of_a_shard_that_resigns_end_over_many_iterations() -> None:
+    async def test() -> None:
+        runtime, responses = gathering(new_host(), REQUESTS - 1)
+        tasks = [asyncio.ensure_future(each) for each in responses]
+        most = await most_ended_in_an_iteration(list(tasks), runtime.close)
+        assert 0 < most <= REPLIES_AT_ONCE
+        codes = {each.exception().code for each in tasks}  # type: ignore[union-attr]
+        assert codes == {ErrorCode.NOT_COORDINATOR}
+
+    asyncio.run(test())
+
+
+def test_an_append_that_is_committed_at_once_ends_in_steps() -> None:
+    """As with one replica and no flush."""
+
+    async def test() -> None:
+        runtime, responses = gathering(new_host(), REQUESTS)
+        most = await most_ended_in_an_iteration(responses, lambda: None)
+        assert 0 < most <= REPLIES_AT_ONCE
+        await turns()
+        assert not runtime.is_busy
+        assert runtime.shard.words == ["all"]
 
     asyncio.run(test())

@@ -182,7 +182,7 @@ def test_pages_in_order_continue_where_the_last_one_ended(tmp_path: Path) -> Non
         past.records, past.position = first, 3
         assert made(past.take_records(3)) is first
         again = made(past.take_records(2))
-        assert list(again) == everything[2:]
+        assert [each for each in again if each is not None] == everything[2:]
         with pytest.raises(KafkaError) as caught:
             made(past.take_records(len(everything) + 1))
         assert caught.value.code is ErrorCode.POSITION_OUT_OF_RANGE

@@ -1,0 +1,63 @@
+"""A migration from ZooKeeper in the simulator: one ruler at a time, and nothing is lost."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from sparkraft.simulation.scenarios.campaign import Result, run
+from sparkraft.zookeeper.migration.state import DriverState
+from tests.mutants.mutant_seeds import assert_seen, by_settings, run_clean, settings_for
+from tests.mutants.registry import CASES, MutantCase
+
+PLANTED = by_settings(case for case in CASES if case.mutant.workload == "migration")
+
+RARE = (
+    "a-migration-is-not-finalized",
+    "brokers-come-before-zookeeper",
+    "copied-leader-epochs-begin-again",
+    "states-have-a-later-controller-epoch",
+)
+"""Planted bugs that few seeds show, or only the end of a long run."""
+
+SEEDS = 10
+
+
+def counts_of(result: Result) -> Counter[str]:
+    text = f"{result.violation} {result.text}\n{''.join(result.tail)}"
+    assert result.violation is None, f"seed {result.settings.seed}: {text}"
+    assert result.checks["M4"] > 0
+    return result.counts
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_a_migration_loses_nothing_whatever_breaks(seed: int) -> None:
+    counts = counts_of(run_clean(settings_for(PLANTED[0], seed)))
+    assert sum(count for name, count in counts.items() if name.startswith("fault ")) > 0
+
+
+@pytest.mark.long
+def test_migrations_end_in_all_ways() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(SEEDS + 1, 3 * SEEDS + 1):
+        total += counts_of(run(settings_for(PLANTED[0], seed)))
+    assert {f"ending {each}" for each in ("dual write", "roll back", "finalize")} <= set(total)
+    assert total["forgotten controllers"] > 0
+
+
+@pytest.mark.long
+def test_faults_strike_in_every_state_of_a_migration() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(SEEDS + 1, 5 * SEEDS + 1):
+        total += counts_of(run(replace(settings_for(PLANTED[0], seed), seconds=40)))
+    struck = {name.rpartition(" in ")[2] for name in total if " in " in name}
+    assert {state.value for state in DriverState} - {DriverState.INACTIVE.value} <= struck
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.long if case.name in RARE else ()) for case in PLANTED],
+    ids=str,
+)
+def test_a_planted_bug_is_seen_in_a_migration(case: MutantCase) -> None:
+    assert_seen(case)
