@@ -17,6 +17,7 @@ SUITES = (
     "benchmarks.bench_groups",
     "benchmarks.bench_security",
     "benchmarks.bench_console",
+    "benchmarks.bench_zookeeper",
     "benchmarks.bench_ids",
     "benchmarks.bench_spark_source",
     "benchmarks.bench_spark_pipelines",

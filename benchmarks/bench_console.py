@@ -1,8 +1,9 @@
-"""The web console: start, page weight, memory, 10,000 partitions in a browser, cost on the nodes,
-and time travel through a million changes.
+"""The web console: start, page weight, memory, an election until it is drawn, 10,000 partitions
+in a browser, cost on the nodes, time travel through a million changes, and the counters of metrics.
 
-    ./bench console                 everything, about six minutes; needs Chromium
-    ./bench console --only start    one part: start, page, partitions, nodes, history
+    ./bench console                 everything, about seven minutes; needs Chromium
+    ./bench console --only start    one part: start, page, election, partitions, nodes, history,
+                                    counters
 
 The figures stand beside the limits of the console itself: no other console runs in this benchmark.
 """
@@ -19,12 +20,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any, Self
 
-from playwright.async_api import Page, expect
+from playwright.async_api import CDPSession, Page, expect
 
 from benchmarks.kept import keep, kept
 from benchmarks.long_metadata_log import append_changes
 from benchmarks.measure import cpu_seconds, rss_mib
+from benchmarks.produce_counters import produce_counters
 from benchmarks.quorums import progress
 from benchmarks.report import Row, Table
 from benchmarks.suite import parser_for
@@ -34,9 +37,11 @@ from sparkraft.client.cluster import Cluster as Client
 from sparkraft.client.values import NewTopic
 from sparkraft.console.assets import load_assets
 from tests.support.clusters import Cluster, Member
-from tests.support.console import Browser, ConsoleProcess
+from tests.support.console import WAIT_MS, Browser, ConsoleProcess
 from tests.support.nodes import SparkraftNode
 from tests.support.outside_tools import Missing, chromium
+
+expect.set_options(timeout=WAIT_MS)
 
 STARTS = 7
 READY_SECONDS_MAX = 1.0
@@ -53,15 +58,19 @@ INDEX_SECONDS_MAX = 20.0
 STEP_MS_MAX = 300.0
 STEPS = 100
 
+KILLS = 5
+LOOK_SECONDS = 0.02
+DRAWN_SECONDS_MAX = 2.0
+"""From the death of the leader to the drawing of the next one, without a reload."""
+
 SCROLLS = 60
 WATCH_SECONDS = 20
 
-COUNT_LONG_TASKS = """() => {
-  window.longTasks = [];
-  new PerformanceObserver((list) => {
-    for (const one of list.getEntries()) window.longTasks.push(one.duration);
-  }).observe({ entryTypes: ["longtask"] });
-}"""
+TRACED = ["toplevel", "devtools.timeline"]
+"""Categories of Chromium's trace with its tasks and the calls of scripts."""
+
+REFRESH_MS = 3_500
+"""A page requests its document again within this time."""
 
 
 def limited(what: str, found: float, limit: float, unit: str) -> Row:
@@ -87,7 +96,7 @@ def get(address: str, path: str) -> bytes:
 
 def start(folder: Path) -> list[Row]:
     """From the start of the process to the page and the first document of the cluster."""
-    listens, ready = [], []
+    listens, ready, memory = [], [], []
     with SparkraftNode(folder / "node") as node:
         for number in range(STARTS):
             progress(f"start {number + 1} of {STARTS}")
@@ -97,9 +106,12 @@ def start(folder: Path) -> list[Row]:
                 get(console.address, "/")
                 get(console.address, "/api/cluster")
                 ready.append(time.perf_counter() - begun)
+                assert console.process is not None
+                memory.append(rss_mib(console.process.pid))
     return [
         Row("start until it listens", f"{median(listens):.2f} s", "", None),
         limited("start until the cluster is described", median(ready), READY_SECONDS_MAX, "s"),
+        limited("memory then", median(memory), MEMORY_MIB_MAX, "MiB"),
     ]
 
 
@@ -131,6 +143,46 @@ def page(folder: Path) -> list[Row]:
     ]
 
 
+async def until_another_leads(shown: Page, leader: int) -> None:
+    """Playwright's own waiting has pauses of up to a second."""
+    while True:
+        text = str(await shown.locator(".lead").text_content())
+        if "leads the quorum in epoch" in text and f"Node {leader} leads" not in text:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def election(folder: Path) -> list[Row]:
+    """The leader of a quorum of three is killed while a page shows the quorum."""
+    times: list[float] = []
+
+    async def watch(browser: Browser, cluster: Cluster, address: str) -> None:
+        async with browser.visiting(address, "/quorum") as visit:
+            lead = visit.page.locator(".lead")
+            for number in range(KILLS):
+                progress(f"kill {number + 1} of {KILLS}")
+                quorum = await asyncio.to_thread(cluster.describe_quorum)
+                await expect(lead).to_contain_text(f"Node {quorum.leader_id} leads")
+                begun = time.perf_counter()
+                await asyncio.to_thread(cluster.kill, quorum.leader_id)
+                await until_another_leads(visit.page, quorum.leader_id)
+                times.append(time.perf_counter() - begun)
+                await asyncio.to_thread(cluster.start)
+
+    members = [Member(number) for number in (1, 2, 3)]
+    with (
+        browsing() as browser,
+        Cluster(folder, members) as cluster,
+        ConsoleProcess(cluster.bootstrap, folder) as console,
+    ):
+        browser.run(watch(browser, cluster, console.address))
+    what = f"death of the leader until the next one is drawn, median of {KILLS}"
+    return [
+        limited(what, median(times), DRAWN_SECONDS_MAX, "s"),
+        Row("the slowest of them", f"{max(times):.2f} s", "", None),
+    ]
+
+
 async def create_topics(bootstrap: str) -> None:
     topics = [NewTopic(name=f"t{n:03}", partitions=20) for n in range(TOPICS)]
     topics.append(NewTopic(name="wide", partitions=WIDE))
@@ -140,30 +192,76 @@ async def create_topics(bootstrap: str) -> None:
             assert [one for one in created.values() if isinstance(one, KafkaError)] == []
 
 
+class Trace:
+    """Chromium's trace of a page."""
+
+    def __init__(self, session: CDPSession) -> None:
+        self._session = session
+        self._events: list[dict[str, Any]] = []
+        self._is_complete = asyncio.Event()
+        session.on("Tracing.dataCollected", lambda one: self._events.extend(one["value"]))
+        session.on("Tracing.tracingComplete", lambda _: self._is_complete.set())
+
+    @classmethod
+    async def start(cls, shown: Page) -> Self:
+        trace = cls(await shown.context.new_cdp_session(shown))
+        settings = {"includedCategories": TRACED}
+        options = {"transferMode": "ReportEvents", "traceConfig": settings}
+        await trace._session.send("Tracing.start", options)
+        return trace
+
+    async def stop(self) -> list[dict[str, Any]]:
+        await self._session.send("Tracing.end")
+        await self._is_complete.wait()
+        return self._events
+
+
+def longest_task(events: list[dict[str, Any]]) -> tuple[float, float]:
+    """The longest task of a page's thread that runs a script: its time and its CPU time, in ms.
+
+    Beside other work of the machine the time is longer than what the page needs.
+    """
+    calls = [(e["pid"], e["tid"], e["ts"]) for e in events if e["name"] == "FunctionCall"]
+    threads = {call[:2] for call in calls}
+    scripted = [
+        (one["dur"] / 1000, one.get("tdur", 0) / 1000)
+        for one in events
+        if one["name"] in {"RunTask", "ThreadControllerImpl::RunTask"}
+        and "dur" in one  # else it had not ended when the trace did
+        and (one["pid"], one["tid"]) in threads
+        and any(
+            call[:2] == (one["pid"], one["tid"]) and 0 <= call[2] - one["ts"] < one["dur"]
+            for call in calls
+        )
+    ]
+    assert scripted, "the trace has no task with a script"
+    return max(scripted)[0], max(cpu for _, cpu in scripted)
+
+
 def partitions(folder: Path) -> list[Row]:
     """The list of topics and a topic of 2,000 partitions, scrolled from end to end."""
     found: dict[str, float] = {}
+    tasks: dict[str, tuple[float, float]] = {}
 
-    async def scroll(shown: Page) -> float:
-        """The longest scripted task while the rows move, in ms; 0 if none took 50."""
-        await shown.evaluate(COUNT_LONG_TASKS)
+    async def scroll(shown: Page) -> tuple[float, float]:
+        """The longest task with a script while the rows move and are drawn again."""
+        trace = await Trace.start(shown)
         rows = shown.locator(".window").first
         for step in range(SCROLLS):
             await rows.evaluate(f"one => one.scrollTo(0, one.scrollHeight * {step / SCROLLS})")
             await shown.wait_for_timeout(16)
-        await shown.wait_for_timeout(200)
-        longest: float = await shown.evaluate("Math.max(0, ...window.longTasks)")
-        return longest
+        await shown.wait_for_timeout(REFRESH_MS)
+        return longest_task(await trace.stop())
 
     async def visit(browser: Browser, address: str) -> None:
         begun = time.perf_counter()
         async with browser.visiting(address, "/topics") as visit:
             await expect(visit.page.locator("[role=row] a").first).to_be_visible()
             found["topics"] = (time.perf_counter() - begun) * 1000
-            found["scroll"] = await scroll(visit.page)
+            tasks["topics"] = await scroll(visit.page)
         async with browser.visiting(address, "/topics/wide") as visit:
             await expect(visit.page.locator(".partitions [role=row] a").first).to_be_visible()
-            found["wide"] = await scroll(visit.page)
+            tasks["wide"] = await scroll(visit.page)
 
     with browsing() as browser, SparkraftNode(folder / "node") as node:
         progress("10,000 partitions are created")
@@ -173,12 +271,14 @@ def partitions(folder: Path) -> list[Row]:
             assert console.process is not None
             memory = rss_mib(console.process.pid)
     what = "longest scripted task of the browser while scrolling"
+    rows = {f"{TOPICS + 1} topics": tasks["topics"], f"{WIDE:,} partitions": tasks["wide"]}
     return [
         Row("10,000 partitions: until the topics are shown", f"{found['topics']:.0f} ms", "", None),
-        limited(f"{what} {TOPICS + 1} topics", found["scroll"], SCRIPT_MS_MAX, "ms"),
-        limited(f"{what} {WIDE:,} partitions", found["wide"], SCRIPT_MS_MAX, "ms"),
+        *(limited(f"{what} {of}", ms, SCRIPT_MS_MAX, "ms") for of, (ms, _) in rows.items()),
+        *(Row(f"its CPU time, {of}", f"{cpu_ms:.1f} ms", "", None)
+          for of, (_, cpu_ms) in rows.items()),
         limited("memory then", memory, MEMORY_MIB_MAX, "MiB"),
-    ]
+    ]  # fmt: skip
 
 
 def nodes(folder: Path) -> list[Row]:
@@ -259,6 +359,11 @@ def step(console: ConsoleProcess, change: int) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
+def counters(_: Path) -> list[Row]:
+    """What the counters of the metrics cost each Produce request."""
+    return produce_counters()
+
+
 def p95(times: list[float]) -> float:
     return sorted(times)[len(times) * 95 // 100]
 
@@ -266,9 +371,11 @@ def p95(times: list[float]) -> float:
 PARTS: Mapping[str, Callable[[Path], list[Row]]] = {
     "start": start,
     "page": page,
+    "election": election,
     "partitions": partitions,
     "nodes": nodes,
     "history": history,
+    "counters": counters,
 }
 
 

@@ -11,8 +11,9 @@
                                  snapshot
 
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
-(`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher; maxima
-are printed beside Kafka's. Kafka's JVM is warmed for a few seconds only.
+(`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher, and
+that heartbeats and votes continue: no election of the quorum, no fencing of the broker. Maxima are
+printed beside Kafka's. Kafka's JVM is warmed for a few seconds only.
 """
 
 import argparse
@@ -47,6 +48,12 @@ from sparkraft.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from sparkraft.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest
 from sparkraft.records.record import BatchBuilder
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import NodeProcess, SparkraftNode
@@ -266,13 +273,46 @@ ROWS: dict[str, tuple[Load, int]] = {
 """Name → load, rounds."""
 
 
+def changes_since(node: NodeProcess, offset: int) -> tuple[list[str], int]:
+    """What became of the broker after `offset` of the metadata log, and the present offset."""
+    request = DescribeHistoryRequest(broker_ids=[1], events_max=1_000)
+    _, answer = ask(node.port, ApiKey.DESCRIBE_HISTORY, 0, request)
+    assert answer.error_code == 0, answer
+    changes = answer.brokers[0].changes
+    return [change.what for change in changes if change.offset > offset], answer.offset
+
+
+def quorum_epoch(node: NodeProcess) -> int:
+    """The epoch of the metadata quorum."""
+    partition = DescribeQuorumRequestPartitionData(partition_index=0)
+    topic = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
+    _, answer = ask(node.port, ApiKey.DESCRIBE_QUORUM, 1, DescribeQuorumRequest(topics=[topic]))
+    return int(answer.topics[0].partitions[0].leader_epoch)
+
+
+def recover(node: NodeProcess) -> None:
+    """Start a node again if it ended, and wait until it serves."""
+    if node.process is not None and node.process.poll() is not None:
+        node.wait()
+        node.start()
+
+
 def row(table: Table, name: str, nodes: dict[str, NodeProcess]) -> None:
     """Measure one row on both and add its figures."""
     load, rounds = ROWS[name]
+    epoch, (_, offset) = quorum_epoch(nodes["ours"]), changes_since(nodes["ours"], -1)
     outcomes: dict[str, list[Outcome]] = {who: [] for who in nodes}
     for number in range(rounds):
         for who in sorted(nodes, reverse=number % 2 == 1):
-            outcomes[who].append(load(nodes[who], number))
+            try:
+                outcomes[who].append(load(nodes[who], number))
+            except ConnectionError:
+                if who == "ours":
+                    raise
+                recover(nodes[who])
+    if not outcomes.get("kafka", [None]):
+        del outcomes["kafka"]
+        table.add(Row(f"{name}: not compared", "", "closed the probe's connection", None))
     p99 = {who: statistics.median(one.p99 for one in found) for who, found in outcomes.items()}
     highest = {who: max(max(one.latencies) for one in found) for who, found in outcomes.items()}
     ours, kafka = p99["ours"], p99.get("kafka", 0.0)
@@ -282,6 +322,9 @@ def row(table: Table, name: str, nodes: dict[str, NodeProcess]) -> None:
     )
     ours, kafka = highest["ours"], highest.get("kafka", 0.0)
     table.add(Row(f"{name}: probe max", f"{ours:.0f} ms", f"{kafka:.0f} ms", None))
+    changes, _ = changes_since(nodes["ours"], offset)
+    lost = quorum_epoch(nodes["ours"]) - epoch + len(changes)
+    table.add(Row(f"{name}: elections, fencings", str(lost), "none", lost, at_most=0))
     for what in outcomes["ours"][0].figures:
         a, b = (
             statistics.median(one.figures[what] for one in outcomes.get(who, outcomes["ours"]))

@@ -1,7 +1,7 @@
 """Spark pipelines on one node of ours: beside the official connector, and what each sink costs.
 
-    ./bench spark_pipelines --only sink      one part: source, sink, floor, exactly_once, tables,
-                                             partitions, avro
+    ./bench spark_pipelines --only sink      one part: source, sink, floor, exactly_once, stall,
+                                             tables, partitions, avro, protobuf
     ./bench spark_pipelines --scale 0.2      fewer records
 
 The official connector has the settings with which it was fastest here; its jars are the newest that
@@ -14,12 +14,14 @@ import json
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks.bench_spark_source import PARTITIONS, fill
 from benchmarks.report import Row, Table
@@ -47,8 +49,10 @@ SIZES = {100: "100 B", 1024: "1 KB"}
 CODECS = {"none": "uncompressed", "lz4": "lz4", "zstd": "zstd"}
 EXACTLY_ONCE_ROWS = 400_000
 EXACTLY_ONCE_BATCHES = 6
+STALL_ROWS = 50_000
+STALL_BATCHES = 10
 TABLE_ROWS = 1_000_000
-AVRO_ROWS = 2_000_000
+FLIGHT_ROWS = 2_000_000
 FLOOR_TRIGGERS = 25
 FLOOR_SECONDS_MAX = 60
 MANY_PARTITIONS = 500
@@ -254,6 +258,119 @@ def exactly_once(bench: Bench) -> None:
     )
 
 
+def stall(bench: Bench) -> None:
+    """How long a reader of committed records waits for others' records beside open batches."""
+    rows = int(STALL_ROWS * bench.scale)
+    fill(bench.node.bootstrap, "stalling", 100, "lz4", rows * STALL_BATCHES)
+    fill(bench.node.bootstrap, "stalled", 100, "none", 1)
+
+    def copied(name: str) -> list[float]:
+        """Seconds of the batches; the first one also starts Python processes of the query."""
+        limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
+        read = bench.spark.readStream.format(OURS).options(
+            **bench.servers(), subscribe="stalling", **limits
+        )
+        writer = read.load().select("key", "value").writeStream.format(OURS)
+        given = bench.servers() | {"topic": "stalled", "transactionalIdPrefix": name}
+        query = (
+            writer.options(**given)
+            .option("checkpointLocation", str(bench.folder / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(300)
+        assert query.exception() is None
+        done = [each for each in query.recentProgress if each.numInputRows]
+        return [each.durationMs["triggerExecution"] / 1000 for each in done[1:]]
+
+    copied("warm")
+    with OtherProducer(bench.node.bootstrap, "stalled") as other:
+        longest = max(copied("stall"))
+    waits = other.waits
+    bench.table.add(
+        Row(
+            f"{len(waits):,} records of another producer beside exactly-once batches of {rows:,}, "
+            "until readers of committed records have them: median, longest",
+            f"{statistics.median(waits):.2f} s, {max(waits):.2f} s",
+            f"longest batch {longest:.2f} s",
+            max(waits) / longest,
+            at_most=1.0,
+        )
+    )
+
+
+class OtherProducer:
+    """Sends a record to each partition in turn, and a reader of committed records awaits them."""
+
+    PAUSE_S = 0.02
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        """Prepare."""
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._ended = threading.Event()
+        self._is_read = threading.Event()
+        self._sent: dict[bytes, float] = {}
+        self._threads = [threading.Thread(target=each) for each in (self._send, self._read)]
+        self.waits: list[float] = []
+
+    def __enter__(self) -> Self:
+        """Start when the reader has its partitions."""
+        self._threads[1].start()
+        assert self._is_read.wait(60)
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Send no more; return when all are read."""
+        self._ended.set()
+        for each in self._threads:
+            each.join(60)
+        assert len(self.waits) == len(self._sent)
+
+    def _send(self) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0})
+        number = 0
+        while not self._ended.wait(self.PAUSE_S):
+            key = b"other-%d" % number
+            self._sent[key] = time.perf_counter()
+            producer.produce(self._topic, key=key, value=b"", partition=number % PARTITIONS)
+            producer.poll(0)
+            number += 1
+        assert producer.flush(30) == 0
+
+    def _read(self) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        reader = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "stall",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        parts = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
+        for each in parts:
+            each.offset = reader.get_watermark_offsets(each, timeout=30)[1]
+        reader.assign(parts)
+        self._is_read.set()
+        deadline = None
+        while deadline is None or (time.monotonic() < deadline and self._waiting()):
+            for record in reader.consume(10_000, timeout=0.05):
+                sent = self._sent.get(record.key() or b"")
+                if sent is not None:
+                    self.waits.append(time.perf_counter() - sent)
+            if deadline is None and self._ended.is_set():
+                deadline = time.monotonic() + 30
+        reader.close()
+
+    def _waiting(self) -> bool:
+        return self._threads[0].is_alive() or len(self.waits) < len(self._sent)
+
+
 FILE = """
 name = "n"
 checkpoint = "c"
@@ -317,49 +434,30 @@ FLIGHT = {
         {"name": "tail", "type": "string"},
     ],
 }
-AVRO_DISTINCT = 20_000
+DISTINCT_FLIGHTS = 20_000
+
+
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Flight {
+  int64 id = 1; int32 day = 2; string origin = 3; double delay = 4; optional string reason = 5;
+  bool cancelled = 6; google.protobuf.Timestamp at = 7; optional int64 gate = 8;
+  float distance = 9; string tail = 10;
+}
+"""
 
 
 def avro(bench: Bench) -> None:
     """Avro values of ten fields, read as columns; beside fastavro in one process."""
     import fastavro
 
-    from sparkraft.pipeline.registered_values import AvroReader, decoded_column
-
-    values, schema = _flights(), fastavro.parse_schema(FLIGHT)
-    rows = int(AVRO_ROWS * bench.scale) // len(values) * len(values)
-    topic = "flights"
-    fill(bench.node.bootstrap, topic, 100, "none", 0)
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {"bootstrap.servers": bench.node.bootstrap, "linger.ms": 20, "batch.size": 1_000_000}
-    )
-    with SchemaRegistry() as registry:
-        number = registry.register("flights-value", {"schema": json.dumps(FLIGHT)})
-        head = b"\0" + number.to_bytes(4, "big")
-        for at in range(rows):
-            while True:
-                try:
-                    producer.produce(topic, head + values[at % len(values)])
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        assert producer.flush(120) == 0
-        reader = AvroReader((json.dumps(FLIGHT),), registry.url, "reason")
-
-        def read() -> None:
-            given = bench.servers() | {"subscribe": topic, "maxPartitions": "2"}
-            given["columns"] = "value"
-            frame = bench.spark.read.format(OURS).options(**given).load()
-            columns = frame.select(decoded_column(frame["value"], reader).alias("value"))
-            columns.select("value.v.*").write.format("noop").mode("overwrite").save()
-
-        ours = in_turn({OURS: read})[OURS]
+    values, schema = _avro_flights(), fastavro.parse_schema(FLIGHT)
     theirs = timed(
         lambda: [fastavro.schemaless_reader(io.BytesIO(raw), schema, None) for raw in values]
     )
-    rate = rows / ours
+    registered = {"schema": json.dumps(FLIGHT)}
+    rate = _columns_rate(bench, "avro", registered, b"", values)
     bench.table.add(
         Row(
             "Avro values of ten fields, read as columns by Spark",
@@ -371,27 +469,125 @@ def avro(bench: Bench) -> None:
     )
 
 
-def _flights() -> list[bytes]:
+def protobuf(bench: Bench) -> None:
+    """Protobuf messages of ten fields, read as columns; beside google.protobuf in one process."""
+    kind = _flight_class()
+    values = [kind(**each).SerializeToString() for each in _flights()]
+
+    def parse() -> None:
+        for raw in values:
+            found = kind.FromString(raw)
+            tuple(getattr(found, each.name) for each in kind.DESCRIPTOR.fields)
+
+    theirs = len(values) / timed(parse)
+    registered = {"schema": PROTO, "schemaType": "PROTOBUF"}
+    rate = _columns_rate(bench, "protobuf", registered, b"\0", values)
+    bench.table.add(
+        Row(
+            "Protobuf messages of ten fields, read as columns by Spark",
+            f"{rate:,.0f} rows/s",
+            f"{theirs:,.0f} messages/s of google.protobuf, with their fields, in one process",
+            rate / theirs,
+            at_least=1.0,
+        )
+    )
+
+
+def _columns_rate(
+    bench: Bench, kind: str, registered: dict[str, str], place: bytes, values: list[bytes]
+) -> float:
+    """Write values with the framing of a registry, and read them as columns: rows per second."""
+    from confluent_kafka import Producer
+
+    from sparkraft.pipeline.registered_values import decoded_column, reader_of
+    from sparkraft.pipeline.value_formats import ValueFormat
+
+    rows = int(FLIGHT_ROWS * bench.scale) // len(values) * len(values)
+    topic = f"flights-{kind}"
+    fill(bench.node.bootstrap, topic, 100, "none", 0)
+    producer = Producer(
+        {"bootstrap.servers": bench.node.bootstrap, "linger.ms": 20, "batch.size": 1_000_000}
+    )
+    with SchemaRegistry() as registry:
+        number = registry.register(f"{topic}-value", registered)
+        head = b"\0" + number.to_bytes(4, "big") + place
+        for at in range(rows):
+            while True:
+                try:
+                    producer.produce(topic, head + values[at % len(values)])
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(120) == 0
+        form = ValueFormat(kind=kind, registry=registry.url, subject=f"{topic}-value", schema="")
+        reader = reader_of(form, "reason")
+
+        def read() -> None:
+            given = bench.servers() | {"subscribe": topic, "maxPartitions": "2"}
+            given["columns"] = "value"
+            frame = bench.spark.read.format(OURS).options(**given).load()
+            columns = frame.select(decoded_column(frame["value"], reader).alias("value"))
+            columns.select("value.v.*").write.format("noop").mode("overwrite").save()
+
+        return rows / in_turn({OURS: read})[OURS]
+
+
+def _flight_class() -> Any:
+    """The message of `PROTO` for Google's runtime, described without its compiler."""
+    from google.protobuf import descriptor_pb2
+
+    from tests.support.protobuf_cases import SCALARS, TIMESTAMP, message_class
+
+    numbers = {name: number for number, name in SCALARS.items()}
+    file = descriptor_pb2.FileDescriptorProto(name="flight.proto", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    message = file.message_type.add(name="Flight")
+    for number, (name, kind) in enumerate(_PROTO_FIELDS.items(), 1):
+        field = message.field.add(name=name, number=number, label=1)
+        if kind == TIMESTAMP:
+            field.type, field.type_name = 11, f".{TIMESTAMP}"
+        else:
+            field.type = numbers[kind]
+        if name in ("reason", "gate"):
+            field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{name}")
+    return message_class(file, "Flight")
+
+
+_PROTO_FIELDS = {
+    "id": "int64", "day": "int32", "origin": "string", "delay": "double", "reason": "string",
+    "cancelled": "bool", "at": "google.protobuf.Timestamp", "gate": "int64", "distance": "float",
+    "tail": "string",
+}  # fmt: skip
+
+
+def _avro_flights() -> list[bytes]:
     import fastavro
 
     schema, found = fastavro.parse_schema(FLIGHT), []
-    for n in range(AVRO_DISTINCT):
+    for flight in _flights():
         written = io.BytesIO()
-        flight = {
+        fastavro.schemaless_writer(written, schema, flight)
+        found.append(written.getvalue())
+    return found
+
+
+def _flights() -> list[dict[str, Any]]:
+    return [
+        {
             "id": n * 1_000_003,
             "day": n % 365,
             "origin": ("EWR", "JFK", "LGA")[n % 3],
             "delay": n % 90 / 4,
             "reason": None if n % 3 else "late aircraft",
             "cancelled": n % 50 == 0,
-            "at": 1_700_000_000_000 + n,
+            "at": datetime.fromtimestamp(1_700_000_000 + n / 1000, UTC),
             "gate": n % 40 if n % 2 else None,
             "distance": float(n % 3000),
             "tail": f"N{n % 5000}AA",
         }
-        fastavro.schemaless_writer(written, schema, flight)
-        found.append(written.getvalue())
-    return found
+        for n in range(DISTINCT_FLIGHTS)
+    ]
 
 
 def partitions(bench: Bench) -> None:
@@ -430,9 +626,11 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "sink": sink,
     "floor": floor,
     "exactly_once": exactly_once,
+    "stall": stall,
     "tables": tables,
     "partitions": partitions,
     "avro": avro,
+    "protobuf": protobuf,
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.measure import cpu_seconds
-from sparkraft.server.limits import tune_malloc
+from sparkraft.server.limits import keep_freed_buffers
 
 BATCH_BYTES = 1_000_000
 
@@ -53,7 +53,7 @@ def produce(
     """
     from confluent_kafka import Producer
 
-    tune_malloc(KEPT_BYTES)
+    keep_freed_buffers(KEPT_BYTES)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -84,7 +84,7 @@ def consume(bootstrap: str, topic: str, size: int, count: int, *, pids: Sequence
     """Read `count` records of `size` bytes from the topic's start; arguments as of `produce`."""
     from confluent_kafka import Consumer, TopicPartition
 
-    tune_malloc(KEPT_BYTES)
+    keep_freed_buffers(KEPT_BYTES)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

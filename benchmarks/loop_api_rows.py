@@ -193,6 +193,8 @@ class SessionConsumer:
 
     def __init__(self, port: int, topic_id: Uuid) -> None:
         self.fetches = 0
+        self.sees_all = threading.Event()
+        """Set when no partition is answered with an error: all are led."""
         self._connection = socket.create_connection(("127.0.0.1", port), 30)
         self._topic_id = topic_id
         self._session = k01.FetchRequest(session_epoch=0)
@@ -215,12 +217,12 @@ class SessionConsumer:
         self._session.session_id = answer.session_id
         self._session.session_epoch += 1
         self.fetches += 1
-        return {
-            part.partition_index: part.high_watermark
-            for topic in answer.responses
-            for part in topic.partitions
-            if part.records
-        }
+        answered = [part for topic in answer.responses for part in topic.partitions]
+        if any(part.error_code for part in answered):
+            time.sleep(0.1)  # Kafka's retry.backoff.ms
+        else:
+            self.sees_all.set()
+        return {part.partition_index: part.high_watermark for part in answered if part.records}
 
     def _run(self) -> None:
         moved = self._fetch(dict.fromkeys(range(EACH), 0))
@@ -269,6 +271,8 @@ def sessions(node: NodeProcess, number: int) -> Measured:
     assert node.process is not None
     for consumer in consumers:
         consumer.thread.start()
+    for consumer in consumers:
+        assert consumer.sees_all.wait(60), "partitions without a leader after 60 s"
     with producing(node.port, topics):
         time.sleep(1)
         cpu, fetches = cpu_seconds(node.process.pid), sum(each.fetches for each in consumers)

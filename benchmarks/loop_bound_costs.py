@@ -13,7 +13,6 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily
 
-from sparkraft.base import ordering
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.controller import decision
@@ -64,6 +63,7 @@ from sparkraft.records.validate import Rules, check_produced
 from sparkraft.server import families, garbage, metrics, zookeeper_metrics
 from sparkraft.server.api import (
     encoded_array,
+    history_values,
     k03_metadata,
     k09_offset_fetch,
     k10002_describe_history,
@@ -74,11 +74,13 @@ from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, 
 from sparkraft.server.controller import driver as controller_driver
 from sparkraft.server.coordinator import shard_runtime
 from sparkraft.server.env import SystemClock, SystemEntropy
-from sparkraft.server.network import connection, responses, sending, slices
+from sparkraft.server.network import connection, responses, sending
 from sparkraft.server.network.sending import SocketSender, join_front
 from sparkraft.server.raft import commit_publisher, past_images, past_reader, snapshot_writer
+from sparkraft.server.zookeeper import znode_requests
 from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.states import PartitionStatus, ReplicaStatus
+from sparkraft.zookeeper.controller.store import notify_isr_changes
 from sparkraft.zookeeper.controller.values import (
     LeaderAndIsr,
     Leadership,
@@ -293,11 +295,6 @@ def leave_partitions() -> Costs:
 # ---- the history
 
 
-def sort_names() -> Costs:
-    names = [f"topic-{(index * 7919) % ordering.NAMES:05d}" for index in range(ordering.NAMES)]
-    return {f"sort {len(names):,} names": spent(lambda: sorted(names))}
-
-
 def describe_changes() -> Costs:
     """Changes of leaders with ten replicas, described and encoded."""
     state = PartitionState(
@@ -318,14 +315,14 @@ def describe_changes() -> Costs:
 
 
 def count_replicas() -> Costs:
-    count = k10002_describe_history.PARTITIONS
+    count = history_values.PARTITIONS
     image = EMPTY_IMAGE
     for record in metadata_records(count):
         image = apply(image, record)
-    brokers = {each: k10002_describe_history._broker(image, each) for each in (1, 2, 3)}
+    brokers = {each: history_values.broker_of(image, each) for each in (1, 2, 3)}
 
     def work() -> None:
-        for _ in k10002_describe_history._count_partitions(image, brokers):
+        for _ in history_values.count_partitions(image, brokers):
             pass
 
     return {f"count {count} partitions of 3 brokers": spent(work)}
@@ -510,6 +507,12 @@ def walk_zookeeper_context() -> Costs:
     return {what: spent(lambda: list(zookeeper_metrics._partition_counts(context)))}
 
 
+def notify_of_isrs() -> Costs:
+    changed = [("t" * 249, index) for index in range(znode_requests.NOTIFIED_AT_ONCE)]
+    what = f"the notification of {len(changed):,} changed ISRs, with the longest names"
+    return {what: spent(lambda: next(notify_isr_changes(changed)))}
+
+
 COSTS: dict[str, Callable[[], Costs]] = {
     "base.loop_work.LOOP_WORK_MAX.bytes": work_bytes,
     "base.loop_work.LOOP_WORK_MAX.records": work_records,
@@ -517,14 +520,12 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "base.loop_work.LOOP_WORK_MAX.codec_bytes": work_codec_bytes,
     "protocol.decode_source.SLICE_ELEMENTS": decode_slice,
     "server.network.connection.WHOLE_BYTES_MAX": decode_whole,
-    "server.network.slices.SLICE_UNITS_MAX": lambda: encode_metadata(slices.SLICE_UNITS_MAX),
     "server.network.responses.RUN_BYTES_MAX": lambda: send(responses.RUN_BYTES_MAX, 2),
     "server.network.sending.WRITE_BYTES": lambda: send(sending.WRITE_BYTES, 4),
     "server.network.sending.RUN_BYTES_MAX": lambda: send(sending.RUN_BYTES_MAX, 8),
     "server.network.sending.COPIED_BYTES_MAX": join_small,
-    "base.ordering.NAMES": sort_names,
     "server.api.k10002_describe_history.CHANGES": describe_changes,
-    "server.api.k10002_describe_history.PARTITIONS": count_replicas,
+    "server.api.history_values.PARTITIONS": count_replicas,
     "server.api.encoded_array.CHUNK": lambda: encode_array(encoded_array.CHUNK),
     "server.api.k03_metadata.UNITS": lambda: encode_metadata(k03_metadata.UNITS),
     "server.api.k09_offset_fetch.CHUNK": lambda: encode_offsets(k09_offset_fetch.CHUNK),
@@ -552,5 +553,6 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "server.families.PART_SAMPLES": make_samples,
     "server.broker.topic_traffic.SUMMED_MAX": sum_topics,
     "server.metrics.WALKED_MAX": walk_image,
+    "server.zookeeper.znode_requests.NOTIFIED_AT_ONCE": notify_of_isrs,
     "server.zookeeper_metrics.WALKED_MAX": walk_zookeeper_context,
 }

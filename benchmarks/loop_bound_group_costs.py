@@ -1,14 +1,18 @@
-"""Costs at the bounds of work on groups: the longest pieces of whole decisions and replays."""
+"""Costs at the bounds of work on groups and on journals.
 
-import gc
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+Of groups, the longest pieces of whole decisions and replays.
+"""
+
+# ruff: noqa: SLF001 (pieces of work are mostly private)
+
+from collections.abc import Callable
 
 from benchmarks.loop_bound_costs import Costs, spent
+from benchmarks.loop_bound_member_costs import rebalance_pieces
+from benchmarks.loop_pieces import piece_times, without_collection
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.coordinator import steps
+from sparkraft.coordinator.group import journal
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.consumer_regex import matching
 from sparkraft.coordinator.group.decision import Peer
@@ -21,6 +25,7 @@ from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Instant, MetadataDelta
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.protocol.codec import encode_element_parts
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from sparkraft.protocol.messages.consumer_group_records import (
     ConsumerGroupMetadataKey,
@@ -32,8 +37,18 @@ from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from sparkraft.protocol.messages.k10000_describe_elections import DescribeElectionsResponse
+from sparkraft.protocol.messages.k10004_describe_group_decisions import (
+    DescribeGroupDecisionsResponse,
+)
 from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicRecord
+from sparkraft.server.api import (
+    encoded_array,
+    k10000_describe_elections,
+    k10004_describe_group_decisions,
+)
 from sparkraft.server.env import SystemEntropy
+from sparkraft.server.raft.election_journal import Entry
 
 TOPICS = 10_000
 """Of a member that subscribes to very many."""
@@ -61,30 +76,8 @@ def group_pieces() -> Costs:
         f"longest piece of a deletion of {OFFSETS:,} offsets": min(
             longest_of_deletion() for _ in range(3)
         ),
+        **rebalance_pieces(),
     }
-
-
-def piece_times(work: Any, times: list[float]) -> Any:
-    """Add the CPU ms of each piece; the result of the work."""
-    while True:
-        begun = time.thread_time()
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
-        finally:
-            times.append((time.thread_time() - begun) * 1000)
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """A node collects in small steps (`garbage`)."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def shard_with_offsets(producer_id: int = -1) -> GroupShard:
@@ -162,4 +155,42 @@ def longest_of_join() -> float:
     return max(times)
 
 
-COSTS: dict[str, Callable[[], Costs]] = {"coordinator.steps.PIECE_UNITS": group_pieces}
+# ---- journals
+
+
+def describe_elections() -> Costs:
+    """Elections of the quorum with nine ballots, described and encoded."""
+    ballots = tuple((voter, True, "its log is as long as ours") for voter in range(9))
+    entry = Entry(at=1, kind="candidate", epoch=7, reason="no majority in time", ballots=ballots)
+    count = encoded_array.NESTED_CHUNK
+
+    def work() -> None:
+        entries = [k10000_describe_elections._entry(entry) for _ in range(count)]
+        encode_element_parts(DescribeElectionsResponse, 0, entries)
+
+    return {f"describe {count} elections": spent(work)}
+
+
+def describe_decision() -> Costs:
+    """The largest decision about a group, noted, described and encoded."""
+    count = journal.LISTED_MAX
+    names = [f"member-{number}-{'x' * 36}" for number in range(count)]
+    entry = journal.JournalEntry(
+        at_ms=Millis(1), group_id="g", generation=1, kind="generation", reason="why",
+        candidates=tuple(names), votes=dict.fromkeys(names, "range"),
+        ruled_out=dict.fromkeys(names, "why"),
+        moves=tuple(journal.Move("a-topic", 1, name, name) for name in names),
+    )  # fmt: skip
+
+    def work() -> None:
+        described = k10004_describe_group_decisions._decision(1, journal.bounded(entry))
+        encode_element_parts(DescribeGroupDecisionsResponse, 0, [described])
+
+    return {f"describe a decision with {count} moves": spent(work)}
+
+
+COSTS: dict[str, Callable[[], Costs]] = {
+    "coordinator.steps.PIECE_UNITS": group_pieces,
+    "coordinator.group.journal.LISTED_MAX": describe_decision,
+    "server.api.encoded_array.NESTED_CHUNK": describe_elections,
+}

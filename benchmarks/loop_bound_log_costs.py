@@ -19,21 +19,22 @@ from benchmarks.loop_bound_costs import (
 )
 from sparkraft.base.ids import LeaderEpoch, Offset, Uuid
 from sparkraft.base.loop_work import LOOP_WORK_MAX
-from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.metadata.image import EMPTY_IMAGE, DelegationToken
 from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages.k04_leader_and_isr import LeaderAndIsrPartitionState
 from sparkraft.records import walk
 from sparkraft.records.batch import BATCH_OVERHEAD, iter_batches
 from sparkraft.records.record import BatchBuilder, decode_records
+from sparkraft.security.acls import Acl, AclOperation, AclResourceType, PatternType
 from sparkraft.server import zookeeper_node
 from sparkraft.server.api import fetch_work, k10006_describe_metadata_log
-from sparkraft.server.broker import fetchers
+from sparkraft.server.broker import fetchers, stray_logs
 from sparkraft.server.broker.topic_configs import TopicConfigs
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.env import SystemClock, SystemEntropy
 from sparkraft.server.raft import commit_publisher, committed_log, past_reader
 from sparkraft.server.raft.committed_log import committed_batches
-from sparkraft.server.zookeeper import hosting
+from sparkraft.server.zookeeper import acls, hosting, tokens
 from sparkraft.server.zookeeper.hosting import Assigned, Hosting
 from sparkraft.storage import cleaner, mapped
 from sparkraft.storage.cleaner_filter import OffsetMap, index_batch
@@ -43,6 +44,8 @@ from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.raft_log import RaftLog
 from sparkraft.tls import stream
+from sparkraft.zookeeper.znodes.acl_resources import AclResource, decode_entries, encode_entries
+from sparkraft.zookeeper.znodes.tokens import decode_delegation_token, encode_delegation_token
 from tests.support.certificates import Authority
 
 TOPIC_ID = Uuid(bytes(15) + b"\1")
@@ -229,6 +232,16 @@ def decide_partitions() -> Costs:
         return {f"decide about {count} partitions": spent(work)}
 
 
+def look_up_logs() -> Costs:
+    count = stray_logs.AT_ONCE
+    kept = dict.fromkeys((("t", index) for index in range(count)), TOPIC_ID)
+    known: Any = [
+        SimpleNamespace(topic="t", partition=index, topic_id=TOPIC_ID) for index in range(count)
+    ]
+    is_assigned = hosting.assigned_in(kept)
+    return {f"look up {count} logs": spent(lambda: [is_assigned(each) for each in known])}
+
+
 def configure_logs() -> Costs:
     count = zookeeper_node.LOGS_AT_ONCE
     with logs() as manager:
@@ -250,6 +263,47 @@ def configure_logs() -> Costs:
                 log.configure(manager.log_config(configs.of(EMPTY_IMAGE, log.topic)))
 
         return {f"configure {count} logs": spent(work)}
+
+
+def decode_access_control() -> Costs:
+    """Of resources with two entries each."""
+    count = acls.RESOURCES_AT_ONCE
+    each = [AclResource(AclResourceType.TOPIC, PatternType.LITERAL, f"t-{n}") for n in range(count)]
+    data = encode_entries(
+        Acl(*each[0][::2], PatternType.LITERAL, f"User:{name}", "*", AclOperation.READ, 3)
+        for name in ("a", "b")
+    )
+    return {
+        f"decode the entries of {count} resources": spent(
+            lambda: [decode_entries(resource, data) for resource in each]
+        )
+    }
+
+
+def access_control_list() -> Costs:
+    """Of one resource, the longest that is decoded or encoded on the event loop."""
+    resource = AclResource(AclResourceType.TOPIC, PatternType.LITERAL, "t")
+    count = acls.LIST_BYTES_ON_LOOP // acls.ENTRY_BYTES
+    entries = [
+        Acl(*resource[::2], PatternType.LITERAL, f"User:{n}", "*", AclOperation.READ, 3)
+        for n in range(count)
+    ]
+    data = encode_entries(entries)
+    return {
+        f"decode {len(data):,} bytes of entries": spent(lambda: decode_entries(resource, data)),
+        f"encode {count} entries": spent(lambda: encode_entries(entries)),
+    }
+
+
+def decode_tokens() -> Costs:
+    count = tokens.TOKENS_AT_ONCE
+    token = DelegationToken("User:a", "User:a", ("User:b",), 1, 2, 3, "token")
+    data = encode_delegation_token(token)
+    return {
+        f"decode {count} tokens": spent(
+            lambda: [decode_delegation_token("/tokens/token", data) for _ in range(count)]
+        )
+    }
 
 
 # ---- TLS
@@ -307,7 +361,11 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "records.walk.RECORDS_PER_PAUSE": walk_records,
     "storage.cleaner.RECORDS_PER_PAUSE": index_keys,
     "server.zookeeper.hosting.AT_ONCE": decide_partitions,
+    "server.broker.stray_logs.AT_ONCE": look_up_logs,
     "server.zookeeper_node.LOGS_AT_ONCE": configure_logs,
+    "server.zookeeper.acls.RESOURCES_AT_ONCE": decode_access_control,
+    "server.zookeeper.acls.LIST_BYTES_ON_LOOP": access_control_list,
+    "server.zookeeper.tokens.TOKENS_AT_ONCE": decode_tokens,
     "tls.stream.PIECE_BYTES": lambda: tls_costs(stream.PIECE_BYTES, decrypts=False),
     "tls.stream.RECEIVE_BYTES": lambda: tls_costs(stream.RECEIVE_BYTES, decrypts=True),
 }

@@ -7,15 +7,25 @@ Bounds are the fields of `LOOP_WORK_MAX` and the constants of type `LoopBound`, 
 import sys
 from collections.abc import Callable
 
-from benchmarks import loop_bound_costs, loop_bound_group_costs, loop_bound_log_costs
+from benchmarks import (
+    loop_bound_costs,
+    loop_bound_fetch_costs,
+    loop_bound_group_costs,
+    loop_bound_log_costs,
+    loop_bound_member_costs,
+    loop_bound_request_costs,
+)
 from benchmarks.report import Row, Table
 
 PIECE_MS_MAX = 10.0
 
 COSTS: dict[str, Callable[[], dict[str, float]]] = {
     **loop_bound_costs.COSTS,
+    **loop_bound_fetch_costs.COSTS,
     **loop_bound_group_costs.COSTS,
     **loop_bound_log_costs.COSTS,
+    **loop_bound_member_costs.COSTS,
+    **loop_bound_request_costs.COSTS,
 }
 """Bound, as `module.NAME` below `sparkraft` → measures the pieces at that bound: name → CPU ms."""
 

@@ -55,8 +55,14 @@ class Probe:
         self._seconds = seconds
 
     def latencies(self) -> list[float]:
-        """All of them, in ms."""
+        """All of them, in ms.
+
+        Raises:
+            ConnectionError: the node closed the connection.
+        """
         output, _ = self._process.communicate(timeout=self._seconds + 120)
+        if self._process.returncode:
+            raise ConnectionError("the probe ended before its time")
         found: list[float] = json.loads(output)
         return found
 

@@ -49,7 +49,7 @@ def not_done(header: str) -> str:
 
 def row(info: ApiInfo) -> str:
     """One line of the table."""
-    kafka = "(ours)" if info.is_own else f"{info.min_version}-{info.max_version}"
+    kafka = "(ours)" if info.is_own else f"{info.kafka_4_min_version}-{info.max_version}"
     if "zookeeper" in info.listeners:
         kafka = f"(3.9: {kafka})"
     found = {
@@ -66,6 +66,10 @@ def row(info: ApiInfo) -> str:
     ranges = sorted({f"{low}-{high}" for low, high in (api.version_range() for api in served)})
     sides = ", ".join(side for side, api in found.items() if api is not None)
     modules = {registry.SERVED.get(info.key), registry.SERVED_ON_CONTROLLER.get(info.key)} - {None}
+    if info.key in registry.SERVED_IN_ZOOKEEPER_MODE:
+        api = registry.load_api(info.key, controller_listener=False, zookeeper=True)
+        assert api is not None
+        sides += "; ZooKeeper mode {}-{}".format(*api.version_range())
     missing = "; ".join(
         text for name in sorted(modules, key=str) if (text := not_done(header_of(str(name))))
     )

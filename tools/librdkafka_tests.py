@@ -1,18 +1,21 @@
 """librdkafka's own tests, from a given source tree, against three nodes of each kind.
 
-Not collected by pytest: `tools/librdkafka_tests` runs it. The sources are not part of this project.
+Known to build and run with librdkafka 2.15.0. Not collected by pytest: `tools/librdkafka_tests`
+runs it. The sources are not part of this project.
 """
 
 import argparse
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from sparkraft.client.security import secured_connect
 from sparkraft.security.login import Login
@@ -20,6 +23,7 @@ from sparkraft.security.secret import Secret
 from sparkraft.security.standard_authorizer import CLASS_NAME
 from tests.support.certificates import Authority, pem_configs
 from tests.support.clusters import Cluster, Kind, Member
+from tests.support.jvm import java_command
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.kafka_tools import kafka_tool_command
 from tests.support.sasl import PASSWORDS, PLAIN, SHA_256, SHA_512, server_module
@@ -42,11 +46,14 @@ NODE = {
     "auto.create.topics.enable": "true",
     "group.min.session.timeout.ms": "6000",
     "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.initial.rebalance.delay.ms": "3000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
     "transaction.max.timeout.ms": "900000",
 }
-"""What the tests expect of a broker, as librdkafka's own test cluster has it."""
+"""What the tests expect of a broker: Kafka's default if that of our tests differs, and for KIP-848
+members the session timeout that the tests give to classic ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,21 @@ class Run:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
+class Outcome(NamedTuple):
+    """`passes`, `skipped`, `FAILS` or `too slow`, and the seconds that the test took."""
+
+    verdict: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.verdict} ({self.seconds:.0f} s)"
+
+
+Row = tuple[str, ...]
+Column = dict[Row, Outcome]
+"""The outcomes on clusters of one kind, by the row of the table."""
+
+
 @dataclass(frozen=True, slots=True)
 class Securing:
     """How a cluster is secured, and the tests for it.
@@ -86,17 +108,23 @@ class Securing:
 REAUTHENTICATION = tuple(
     ("0142", f"do_test_{part}") for part in ("producer", "consumer", "txn_producer")
 )
-"""Without the parts of share groups, which our nodes do not serve."""
+CREDENTIALS = ("0135", "do_test:")
+"""Both without the parts of share groups, which our nodes do not serve."""
 
 ENTRIES = Securing(
     node={"authorizer.class.name": CLASS_NAME, "allow.everyone.if.no.acl.found": "true"},
-    client={},
+    client={"test.timeout.multiplier": "3"},
     runs=[("0115", ""), ("0119", "")],
 )
+"""0119 has 20 seconds for 15 seconds of reading and four runs of kafka-acls.sh."""
 
 
 def by_mechanism(mechanism: str, protocol: str, authority: Authority) -> Securing:
-    """Listeners with SASL, whose sessions end; nodes connect to each other by PLAIN."""
+    """Listeners with SASL; nodes connect to each other by PLAIN.
+
+    Sessions end after ten seconds: clients renew them a tenth earlier, and with five a busy machine
+    is late now and then.
+    """
     prefix = "listener.name.plaintext"
     mechanisms = list(dict.fromkeys([PLAIN, mechanism]))
     stores = pem_configs(authority.issue("node"), authority.ca_path)
@@ -110,7 +138,7 @@ def by_mechanism(mechanism: str, protocol: str, authority: Authority) -> Securin
                 f"{prefix}.{each.lower()}.sasl.jaas.config": server_module(each)
                 for each in mechanisms
             },
-            "connections.max.reauth.ms": "5000",
+            "connections.max.reauth.ms": "10000",
             **(stores if protocol == "SASL_SSL" else {}),
         },
         client={
@@ -120,7 +148,7 @@ def by_mechanism(mechanism: str, protocol: str, authority: Authority) -> Securin
             "sasl.password": PASSWORDS["admin"],
             "ssl.ca.location": str(authority.ca_path),
         },
-        runs=[("0135", ""), *REAUTHENTICATION],
+        runs=[CREDENTIALS, *REAUTHENTICATION],
     )
 
 
@@ -137,13 +165,25 @@ def secured(authority: Authority) -> dict[str, Securing]:
 
 
 def kafkas_commands(folder: Path, jars: Path) -> Path:
-    """A folder like Kafka's own, with the script that the tests of access control run."""
-    command = shlex.join(kafka_tool_command(jars, "org.apache.kafka.tools.AclCommand"))
-    script = folder / "kafka" / "bin" / "kafka-acls.sh"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    script.chmod(0o755)
-    return folder / "kafka"
+    """A folder like Kafka's own, with the scripts and jars that the tests run.
+
+    Access control is changed by kafka-acls.sh, topics by kafka-topics.sh, and kafka-run-class.sh
+    runs the Java consumers that 0113 compiles and lets share a group.
+    """
+    home = folder / "kafka"
+    (home / "bin").mkdir(parents=True)
+    (home / "libs").symlink_to(jars)
+    commands = {
+        "kafka-acls.sh": kafka_tool_command(jars, "org.apache.kafka.tools.AclCommand"),
+        "kafka-topics.sh": kafka_tool_command(jars, "org.apache.kafka.tools.TopicCommand"),
+        "kafka-run-class.sh": java_command(jars, beside=[Path("$CLASSPATH")]),
+    }
+    for name, command in commands.items():
+        words = " ".join(f'"{word}"' for word in command)
+        script = home / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        script.chmod(0o755)
+    return home
 
 
 def build(source: Path) -> None:
@@ -159,86 +199,132 @@ def build(source: Path) -> None:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr}")
 
 
-def outcome(source: Path, cluster: Cluster, run: Run) -> str:
-    """Run one test: `passes`, `skipped`, `FAILS` or `too slow`; its output is kept in a file.
+def outcome(source: Path, cluster: Cluster, run: Run) -> Outcome:
+    """Run one test; its output is kept in a file beside the nodes.
 
-    A test passes if one of its parts does and none fails; it is skipped if all parts are.
+    A test passes if one of its chosen parts does and none fails; else it is skipped.
     """
+    name = "-".join(filter(None, [run.number, run.part, run.protocol]))
     settings = {"bootstrap.servers": cluster.bootstrap, "broker.address.family": "v4", **run.client}
-    lines = "".join(f"{name}={value}\n" for name, value in settings.items())
-    (source / "tests" / "test.conf").write_text(lines)
+    configuration = cluster.directory / f"{name}.conf"
+    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     variables = {
         **os.environ,
+        "LD_LIBRARY_PATH": "../src:../src-cpp",
         "TESTS": run.number,
         "TEST_KAFKA_VERSION": _BROKER_VERSION,
         "TEST_CONSUMER_GROUP_PROTOCOL": run.protocol,
+        "RDKAFKA_TEST_CONF": str(configuration),
+        "BROKERS": cluster.bootstrap,
         **run.variables,
     }
     if run.part:
         variables["SUBTESTS"] = run.part
+    output = cluster.directory / f"{name}.log"
+    began = time.monotonic()
+    verdict = _verdict(source, output, run, variables)
+    return Outcome(verdict, time.monotonic() - began)
+
+
+def _verdict(source: Path, output: Path, run: Run, variables: Mapping[str, str]) -> str:
     try:
-        done = subprocess.run(
-            ["./run-test.sh", "-p1", "bare"], cwd=source / "tests", env=variables,
-            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
-        )  # fmt: skip
+        with output.open("w") as file:
+            done = subprocess.run(
+                ["./test-runner", "-p1"], cwd=source / "tests", env=variables,
+                stdout=file, stderr=subprocess.STDOUT, timeout=SECONDS_MAX, check=False,
+            )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "too slow"
-    said = done.stdout + done.stderr
-    (cluster.directory / f"{run.number}-{run.part or run.protocol}.log").write_text(said)
     if done.returncode != 0:
         return "FAILS"
-    return "passes" if re.search(rf"\b{run.number}_\w+\W+PASSED", said) else "skipped"
+    passed = rf"\b{run.number}_\w+\W+PASSED"
+    if run.part:  # A test without any of its parts passes, too.
+        passed = rf"\[ [^\n]*{re.escape(run.part)}[^\n]*: PASS "
+    return "passes" if re.search(passed, output.read_text(errors="replace")) else "skipped"
 
 
-def wanted(numbers: list[str]) -> list[Run]:
-    """Each test with each protocol, in order."""
-    chosen = numbers or [*TRANSACTIONS, *GROUPS]
-    return [Run(number, protocol) for number in chosen for protocol in PROTOCOLS]
+def outcomes(
+    source: Path, cluster: Cluster, runs: Mapping[Row, Run], at_once: int, kind: Kind
+) -> Column:
+    """The outcome of each run, `at_once` of them at a time, and each as a line of progress."""
+
+    def measured(item: tuple[Row, Run]) -> tuple[Row, Outcome]:
+        row, run = item
+        found = outcome(source, cluster, run)
+        print(f"  {kind}: {', '.join(row)}: {found}", file=sys.stderr, flush=True)
+        return row, found
+
+    with ThreadPoolExecutor(at_once) as threads:
+        return dict(threads.map(measured, runs.items()))
 
 
-def measure(kind: Kind, folder: Path, source: Path, runs: list[Run]) -> list[str]:
+def wanted(
+    numbers: Sequence[str], protocols: Sequence[str], variables: Mapping[str, str]
+) -> dict[Row, Run]:
+    """Each test with each protocol, in order; `NUMBER:PART` selects parts of a test."""
+    runs = {}
+    for chosen in numbers or [*TRANSACTIONS, *GROUPS]:
+        number, _, part = chosen.partition(":")
+        for protocol in protocols:
+            runs[chosen, protocol] = Run(number, protocol, part, variables=variables)
+    return runs
+
+
+def measure(kind: Kind, folder: Path, chosen: argparse.Namespace) -> Column:
     """The outcomes on three nodes of `kind`; the tests create topics with three replicas."""
-    jars = kafka_jars_or_reason() if kind == "kafka" else None
-    if jars is not None and not isinstance(jars, Path):
-        return [jars.reason] * len(runs)
+    jars = _jars()
     members = [Member(number, kind) for number in (1, 2, 3)]
-    found = []
+    protocols = [chosen.protocol] if chosen.protocol else PROTOCOLS
+    runs = wanted(chosen.numbers, protocols, _variables(folder, kind))
     with Cluster(folder / kind, members, overrides=NODE, jars=jars) as cluster:
-        for run in runs:
-            found.append(outcome(source, cluster, run))
-            about = f"{run.number} with {run.protocol}"
-            print(f"  {kind}: {about}: {found[-1]}", file=sys.stderr, flush=True)
+        return outcomes(chosen.source, cluster, runs, chosen.at_once, kind)
+
+
+def measure_security(kind: Kind, folder: Path, chosen: argparse.Namespace) -> Column:
+    """The outcomes on secured clusters of `kind`, by what is secured, test and part."""
+    authority = Authority(folder / f"{kind}-authority")
+    variables = _variables(folder, kind)
+    found: Column = {}
+    for place, (name, securing) in enumerate(secured(authority).items()):
+        runs = {
+            (name, number, part or "all parts"): Run(
+                number, part=part, client=securing.client, variables=variables
+            )
+            for number, part in securing.runs
+            if not chosen.numbers or number in chosen.numbers
+        }
+        if not runs or (chosen.securing or name) not in name:
+            continue
+        with _secured_cluster(kind, folder / f"{kind}-{place}", securing) as cluster:
+            found |= outcomes(chosen.source, cluster, runs, chosen.at_once, kind)
     return found
 
 
-def measure_security(kind: Kind, folder: Path, source: Path) -> dict[tuple[str, str, str], str]:
-    """The outcomes on secured clusters of `kind`, by what is secured, test and part."""
+def _secured_cluster(kind: Kind, folder: Path, securing: Securing) -> Cluster:
+    """Three nodes with one voter: several would need super users to elect a controller."""
+    members = [Member(1, kind), Member(2, kind, "broker"), Member(3, kind, "broker")]
+    login = None if securing is ENTRIES else Login(PLAIN, "admin", Secret(PASSWORDS["admin"]))
+    cluster = Cluster(
+        folder, members, quorum="standalone", overrides=NODE | securing.node, jars=_jars(),
+        login=login, connect=secured_connect(_connecting(securing.client)),
+    )  # fmt: skip
+    users = [f"{each}=[name=admin,password={PASSWORDS['admin']}]" for each in (SHA_256, SHA_512)]
+    for node in cluster.nodes.values():
+        more = (word for user in users for word in ("--add-scram", user))
+        node.format_as = (*node.format_as, *more)
+    return cluster
+
+
+def _variables(folder: Path, kind: Kind) -> dict[str, str]:
+    return {"KAFKA_PATH": str(kafkas_commands(folder / f"commands-{kind}", _jars()))}
+
+
+def _jars() -> Path:
+    """Kafka's, for its nodes and commands."""
     jars = kafka_jars_or_reason()
     if not isinstance(jars, Path):
-        raise SystemExit(f"the tests of access control need Kafka's commands: {jars.reason}")
-    authority = Authority(folder / f"{kind}-authority")
-    variables = {"KAFKA_PATH": str(kafkas_commands(folder, jars))}
-    users = [f"{each}=[name=admin,password={PASSWORDS['admin']}]" for each in (SHA_256, SHA_512)]
-    # One voter: several would need super users to elect a controller.
-    members = [Member(1, kind), Member(2, kind, "broker"), Member(3, kind, "broker")]
-    found = {}
-    for place, (name, securing) in enumerate(secured(authority).items()):
-        login = None if securing is ENTRIES else Login(PLAIN, "admin", Secret(PASSWORDS["admin"]))
-        cluster = Cluster(
-            folder / f"{kind}-{place}", members, quorum="standalone",
-            overrides=NODE | securing.node, jars=jars,
-            login=login, connect=secured_connect(_connecting(securing.client)),
-        )  # fmt: skip
-        for node in cluster.nodes.values():
-            more = (word for user in users for word in ("--add-scram", user))
-            node.format_as = (*node.format_as, *more)
-        with cluster:
-            for number, part in securing.runs:
-                run = Run(number, part=part, client=securing.client, variables=variables)
-                row = (name, number, part or "all parts")
-                found[row] = outcome(source, cluster, run)
-                print(f"  {kind}: {', '.join(row)}: {found[row]}", file=sys.stderr, flush=True)
-    return found
+        raise SystemExit(f"this needs Kafka's jars: {jars.reason}")
+    return jars
 
 
 def _connecting(client: Mapping[str, str]) -> dict[str, str]:
@@ -248,17 +334,18 @@ def _connecting(client: Mapping[str, str]) -> dict[str, str]:
     return {"security.protocol": protocol, **(stores if protocol == "SASL_SSL" else {})}
 
 
-def print_security(folder: Path, source: Path, kinds: list[Kind]) -> int:
-    """Print the table; 1 if a test passes on Kafka and fails here."""
-    columns = {kind: measure_security(kind, folder, source) for kind in kinds}
-    print(f"Output of the tests: {folder}\n")
-    print(f"| cluster | test | part | {' | '.join(kinds)} |\n|---|---|---|{'---|' * len(kinds)}")
-    worse = 0
-    for row in columns[kinds[0]]:
-        cells = [columns[kind][row] for kind in kinds]
-        print(f"| {' | '.join(row)} | {' | '.join(cells)} |")
-        worse |= cells[-1] == "passes" and cells[0] != "passes"
-    return int(worse)
+def print_table(labels: Sequence[str], columns: Mapping[Kind, Column]) -> bool:
+    """Print one row for each run; returns whether one passes on Kafka and does not here."""
+    print(f"| {' | '.join([*labels, *columns])} |")
+    print(f"|{'---|' * (len(labels) + len(columns))}")
+    is_worse = False
+    for row in next(iter(columns.values())):
+        cells = {kind: column[row] for kind, column in columns.items()}
+        print(f"| {' | '.join([*row, *map(str, cells.values())])} |")
+        verdicts = {kind: cell.verdict for kind, cell in cells.items()}
+        fails_here = verdicts.get("sparkraft", "passes") != "passes"
+        is_worse |= fails_here and verdicts.get("kafka") == "passes"
+    return is_worse
 
 
 def main() -> int:
@@ -267,28 +354,20 @@ def main() -> int:
     parser.add_argument("source", type=Path)
     parser.add_argument("numbers", nargs="*")
     parser.add_argument("--only", choices=["sparkraft", "kafka"])
+    parser.add_argument("--protocol", choices=PROTOCOLS)
     parser.add_argument("--security", action="store_true")
+    parser.add_argument("--securing", help="part of the name of what is secured")
+    parser.add_argument("--at-once", type=int, default=1)
     chosen = parser.parse_intermixed_args()
     build(chosen.source)
     kinds: list[Kind] = [chosen.only] if chosen.only else ["sparkraft", "kafka"]
     folder = Path(tempfile.mkdtemp(prefix="librdkafka-tests-"))
+    print(f"Output of the tests: {folder}\n", flush=True)
+    take, labels = measure, ["test", "protocol"]
     if chosen.security:
-        return print_security(folder, chosen.source, kinds)
-    runs = wanted(chosen.numbers)
-    columns = {kind: measure(kind, folder, chosen.source, runs) for kind in kinds}
-    print(f"Output of the tests: {folder}\n")
-    print(f"| test | protocol | {' | '.join(kinds)} |\n|---|---|{'---|' * len(kinds)}")
-    for index, run in enumerate(runs):
-        cells = " | ".join(columns[kind][index] for kind in kinds)
-        print(f"| {run.number} | {run.protocol} | {cells} |")
-    worse = [
-        run
-        for index, run in enumerate(runs)
-        if len(kinds) > 1
-        and columns["kafka"][index] == "passes"
-        and columns["sparkraft"][index] != "passes"
-    ]
-    return int(bool(worse))
+        take, labels = measure_security, ["cluster", "test", "part"]
+    columns = {kind: take(kind, folder, chosen) for kind in kinds}
+    return int(print_table(labels, columns))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ digest of what it ran: the whole source, its own test file, and every file of th
 names, directly or not. A change to any of these makes the piece run again; a change to a test that
 has nothing to do with it doesn't. Several runs may share the file. A piece that was skipped has not
 passed; with SPARKRAFT_NO_SKIP=1 (`./test --long --no-skip`) it has failed. The files of one that
-failed stay in .cache/long-tests until it runs again.
+failed stay in .cache/long-tests until it runs again. Ctrl-C, SIGTERM and SIGHUP end the pieces that
+run, with all that they have started.
 """
 
 import argparse
@@ -29,9 +30,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tools")]
+
+from process_groups import ProcessGroups, interrupt_on_signals  # noqa: E402
+
 STATE = ROOT / ".cache" / "long-tests.json"
 PIECE_SECONDS_MAX = 45 * 60
 ABOUT_TESTS = ("durations.json", "moved.toml")
@@ -123,28 +129,25 @@ def passed(now: dict[str, str], more: str | None = None) -> set[str]:
     return {piece for piece, state in now.items() if known.get(piece) == state}
 
 
-def run(piece: str, *, alone: bool) -> Outcome:
+def run(piece: str, groups: ProcessGroups, *, alone: bool) -> Outcome:
     """Run one piece. What it prints is shown as it comes where it is alone."""
     print(f"begins: {piece}", flush=True)
-    begun, said = time.monotonic(), ""
+    begun = time.monotonic()
     files = STATE.with_name("long-tests") / re.sub(r"\W+", "-", piece)
     files.mkdir(parents=True, exist_ok=True)
-    report = files / "report.xml"
+    report, printed = files / "report.xml", files / "output.txt"
     command = [
         sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", f"--junitxml={report}",
         f"--basetemp={files / 'tmp'}", piece,
     ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False, text=True,
-            stdout=None if alone else subprocess.PIPE, stderr=None if alone else subprocess.STDOUT,
-        )  # fmt: skip
-        said, verdict = done.stdout or "", f"exit {done.returncode}"
-        outcome = outcome_of(report) if done.returncode == 0 else Outcome.FAILED
-    except subprocess.TimeoutExpired as late:
-        said = (late.stdout or b"").decode(errors="replace") if not alone else ""
+    with printed.open("wb") as output:
+        code = _code_of(groups, command, None if alone else output)
+    said = printed.read_text(errors="replace")
+    if code is None:
         verdict = f"not done after {PIECE_SECONDS_MAX // 60} minutes"
-        outcome = Outcome.FAILED
+    else:
+        verdict = f"exit {code}"
+    outcome = outcome_of(report) if code == 0 else Outcome.FAILED
     if outcome is Outcome.FAILED:
         verdict += f"; its files are in {files}"
     else:
@@ -152,6 +155,19 @@ def run(piece: str, *, alone: bool) -> Outcome:
     took = time.monotonic() - begun
     print(f"{said}{piece}: {outcome.value}, {took:.0f} s, {verdict}", flush=True)
     return outcome
+
+
+def _code_of(groups: ProcessGroups, command: list[str], output: IO[bytes] | None) -> int | None:
+    """The exit code of a piece; None if it took too long, or nothing is started any more."""
+    process = groups.start(command, output, ROOT, {})
+    if process is None:
+        return None
+    try:
+        return process.wait(PIECE_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        groups.end(process)
 
 
 def outcome_of(report: Path) -> Outcome:
@@ -172,6 +188,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
+    interrupt_on_signals()
     everything = pieces()
     now = {piece: digest(piece) for piece in everything}
     known = passed(now)
@@ -196,14 +213,20 @@ def main() -> int:
 def _run_all(wanted: list[str], now: dict[str, str], *, jobs: int) -> dict[Outcome, list[str]]:
     """Run them, so many side by side; those that pass are kept, each as it is `now`."""
     of: dict[Outcome, list[str]] = {outcome: [] for outcome in Outcome}
+    groups = ProcessGroups()
     with ThreadPoolExecutor(jobs) as pool:
-        runs = {pool.submit(run, piece, alone=jobs == 1): piece for piece in wanted}
-        for number, done in enumerate(as_completed(runs), 1):
-            of[done.result()].append(runs[done])
-            if done.result() is Outcome.PASSED:
-                passed(now, runs[done])
-            failed = len(of[Outcome.FAILED])
-            print(f"== {number} of {len(wanted)} long pieces done, {failed} failed", flush=True)
+        runs = {pool.submit(run, piece, groups, alone=jobs == 1): piece for piece in wanted}
+        try:
+            for number, done in enumerate(as_completed(runs), 1):
+                of[done.result()].append(runs[done])
+                if done.result() is Outcome.PASSED:
+                    passed(now, runs[done])
+                failed = len(of[Outcome.FAILED])
+                print(f"== {number} of {len(wanted)} long pieces done, {failed} failed", flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            groups.stop()
+            sys.exit("interrupted")
     return of
 
 

@@ -10,13 +10,13 @@ Jobs run side by side, each a list of steps whose output goes to `.test-output/J
 
 What depends most on real time gets the processor first (`NICENESS`). Every step has a time limit,
 and every test has one (`TEST_SECONDS_MAX`). A failed step never hides the results of others. The
-exit code is 0 only if every step and every test passed.
+exit code is 0 only if every step and every test passed. Ctrl-C, SIGTERM and SIGHUP end the jobs and
+all that they have started.
 """
 
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 import dependencies  # noqa: E402
+from process_groups import ProcessGroups, interrupt_on_signals  # noqa: E402
 
 from tests.support.lanes import DURATIONS, read_reports  # noqa: E402
 from tests.support.turns import SPARK, turn  # noqa: E402
@@ -103,7 +104,6 @@ class Job:
     """Step to what was wrong with it."""
     running: str = ""
     seconds: float = 0.0
-    process: subprocess.Popen[bytes] | None = None
 
     @property
     def output(self) -> Path:
@@ -114,37 +114,35 @@ class Job:
         """What the job's pytest writes about each test."""
         return OUTPUT / f"{self.name}.jsonl"
 
-    def run(self, stopped: threading.Event) -> None:
-        if stopped.wait(self.delay_seconds):
+    def run(self, groups: ProcessGroups) -> None:
+        if groups.stopped.wait(self.delay_seconds):
             return
         if self.uses_spark:
             with turn(SPARK, LANE_SECONDS_MAX):
-                self._run_steps(stopped)
+                self._run_steps(groups)
         else:
-            self._run_steps(stopped)
+            self._run_steps(groups)
 
-    def _run_steps(self, stopped: threading.Event) -> None:
+    def _run_steps(self, groups: ProcessGroups) -> None:
         begun = time.monotonic()
         for step in self.steps:
-            if not stopped.is_set():
-                self.running = step.name
-                self._run(step)
+            self.running = step.name
+            self._run(step, groups)
         self.running = ""
         self.seconds = time.monotonic() - begun
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: Step, groups: ProcessGroups) -> None:
+        command = ["nice", "-n", str(NICENESS.get(self.name, 0)), *step.command]
         with self.output.open("ab") as output:
             output.write(f"== {step.name}\n".encode())
             output.flush()
             start = output.tell()
-            self.process = subprocess.Popen(
-                ["nice", "-n", str(NICENESS.get(self.name, 0)), *step.command],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**os.environ, **self.environment}, start_new_session=True,
-            )  # fmt: skip
-            wrong = self._wait(self.process, step)
-            self.end()
-        if wrong:
+            process = groups.start(command, output, ROOT, self.environment)
+            if process is None:
+                return
+            wrong = self._wait(process, step)
+            groups.end(process)
+        if wrong and not groups.stopped.is_set():
             self.failures[step.name] = wrong
             self._show_failure(step, wrong, start)
 
@@ -170,15 +168,6 @@ class Job:
         if not any(line.get("outcome") == "failed" for line in read_reports(self.report)):
             text = self.output.read_bytes()[start:].decode(errors="replace")
             print("\n".join(text.splitlines()[-FAILURE_LINES_MAX:]), flush=True)
-
-    def end(self) -> None:
-        """Kill what the current step has left running: its processes share a process group."""
-        if self.process is not None:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
-            self.process.wait()
 
 
 def say(line: str) -> None:
@@ -294,21 +283,20 @@ def quickstart() -> Job:
 
 
 def run_all(jobs: list[Job]) -> None:
-    """Run the jobs to their ends, and show how far they are; Ctrl-C ends what they started."""
+    """Run the jobs to their ends, and show how far they are; an interrupt ends them."""
     OUTPUT.mkdir(exist_ok=True)
     for job in jobs:
         for file in (job.output, job.report):
             file.unlink(missing_ok=True)
-    stopped = threading.Event()
-    threads = [threading.Thread(target=job.run, args=(stopped,), daemon=True) for job in jobs]
+    groups = ProcessGroups()
+    threads = [threading.Thread(target=job.run, args=(groups,), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
     try:
         _watch(jobs, threads)
     except KeyboardInterrupt:
-        stopped.set()
-        for job in jobs:
-            job.end()
+        say("interrupted: ending what was started")
+        groups.stop()
         sys.exit("interrupted")
 
 
@@ -472,13 +460,13 @@ def run_long(options: argparse.Namespace) -> int:
         if job.failures:
             return 1
     subprocess.run(prefetch().command, cwd=ROOT, check=False)
-    return subprocess.run(
-        [PYTHON, "tools/long_tests.py", *options.paths], cwd=ROOT, check=False
-    ).returncode
+    os.chdir(ROOT)
+    os.execv(PYTHON, [PYTHON, "tools/long_tests.py", *options.paths])
 
 
 def main() -> int:
     options = options_of(sys.argv[1:])
+    interrupt_on_signals()
     os.environ["SPARKRAFT_NO_SKIP"] = str(int(options.no_skip))
     # Tests start Python a thousand times: without bytecode each compiles the product again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
