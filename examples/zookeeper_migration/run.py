@@ -1,9 +1,11 @@
-"""Three brokers of Kafka 3.9 on ZooKeeper become three brokers of sparkraft in KRaft mode.
+"""Three brokers on ZooKeeper become three brokers of sparkraft in KRaft mode.
 
 python run.py --libs kafka_2.13-3.9.2/libs
+python run.py --libs kafka_2.13-3.9.2/libs --from sparkraft
 
-The folder has the jars of Kafka 3.9, which include ZooKeeper's. Everything runs on this machine, in
-a temporary folder, and ends with this program.
+The folder has the jars of Kafka 3.9, which include ZooKeeper's. The brokers in ZooKeeper mode are
+those of Kafka 3.9, or of sparkraft. Everything runs on this machine, in a temporary folder, and
+ends with this program.
 """
 
 import argparse
@@ -31,6 +33,7 @@ PARTITIONS = 6
 RECORDS = 300
 WAIT_SECONDS_MAX = 180
 SPARKRAFT = [sys.executable, "-m", "sparkraft.cli.main"]
+NAMES = {"kafka": "Kafka 3.9", "sparkraft": "sparkraft"}
 
 
 class Process:
@@ -67,8 +70,12 @@ class Process:
 class Migration:
     """The processes, and their ports."""
 
-    def __init__(self, libs: Path, folder: Path) -> None:
+    def __init__(self, libs: Path, folder: Path, *, kind: str) -> None:
         self.java = ["java", "-Xmx256M", "-cp", f"{libs}/*"]
+        self.kind = kind
+        start_kafka = [*self.java, "kafka.Kafka"]
+        self.start_before = start_kafka if kind == "kafka" else [*SPARKRAFT, "server-start"]
+        """Starts a broker in ZooKeeper mode."""
         self.ensemble, self.controller_port, *ports = free_ports(2 + len(BROKERS))
         self.ports = dict(zip(BROKERS, ports, strict=True))
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -102,11 +109,12 @@ class Migration:
         listener = f"PLAINTEXT://127.0.0.1:{self.ports[broker]}"
         self.start_broker(
             broker,
-            command=[*self.java, "kafka.Kafka"],
+            command=self.start_before,
             broker_id=str(broker),
             zookeeper_connect=f"127.0.0.1:{self.ensemble}",
             listeners=listener,
             advertised_listeners=listener,
+            sparkraft_controllership_enable=None if self.kind == "kafka" else "true",
         )
 
     def start_controller(self, *, migrates: bool) -> None:
@@ -161,7 +169,8 @@ class Migration:
         for broker in BROKERS:
             self.start_in_zookeeper_mode(broker)
         asyncio.run(produce(self.bootstrap))
-        print(f"{len(BROKERS)} brokers of Kafka 3.9 in ZooKeeper mode have {RECORDS} records")
+        kind = NAMES[self.kind]
+        print(f"In ZooKeeper mode: {len(BROKERS)} brokers of {kind}, {RECORDS} records")
         print(self.ask("check").splitlines()[0])
         self.start_controller(migrates=True)
         self.wait_for_stage("waiting")
@@ -169,7 +178,7 @@ class Migration:
             self.brokers[broker].stop()
             self.start_broker(
                 broker,
-                command=[*self.java, "kafka.Kafka"],
+                command=self.start_before,
                 zookeeper_metadata_migration_enable="true",
                 controller_quorum_voters=self.voters,
                 controller_listener_names="CONTROLLER",
@@ -186,6 +195,7 @@ class Migration:
                 broker_id=None,
                 zookeeper_connect=None,
                 zookeeper_metadata_migration_enable=None,
+                sparkraft_controllership_enable=None,
             )
             print(f"Broker {broker} runs sparkraft, in KRaft mode")
         self.wait_for_stage("kraft brokers")
@@ -259,9 +269,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--libs", type=Path, required=True, help="the jars of Kafka 3.9")
+    parser.add_argument(
+        "--from", dest="kind", choices=NAMES, default="kafka", help="the brokers in ZooKeeper mode"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        migration = Migration(options.libs, Path(folder))
+        migration = Migration(options.libs, Path(folder), kind=options.kind)
         try:
             migration.run()
         finally:
