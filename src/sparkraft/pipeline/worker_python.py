@@ -62,8 +62,8 @@ def _quick_python() -> str:
 def ship_package(spark: SparkSession) -> None:
     """Send this package to the workers of a cluster, whose Python then needs not have it.
 
-    They need pyspark, pyarrow and numpy. The packages crc32c, lz4, zstandard and cramjam are used
-    if they are there. On a local master, workers import what this process does. Over Spark
+    They need pyspark, pyarrow and numpy. The packages crc32c, lz4, zlib-ng, zstandard and cramjam
+    are used if they are there. On a local master, workers import what this process does. Over Spark
     Connect, the server's own Python gets the package, too.
     """
     context = context_of(spark)
