@@ -25,8 +25,9 @@ from sparkraft.protocol.messages.k04_leader_and_isr import LeaderAndIsrPartition
 from sparkraft.records import walk
 from sparkraft.records.batch import BATCH_OVERHEAD, iter_batches
 from sparkraft.records.record import BatchBuilder, decode_records
+from sparkraft.records.validate import Rules, check_produced
 from sparkraft.security.acls import Acl, AclOperation, AclResourceType, PatternType
-from sparkraft.server import zookeeper_node
+from sparkraft.server import record_threads, zookeeper_node
 from sparkraft.server.api import fetch_work, k10006_describe_metadata_log
 from sparkraft.server.broker import fetchers, stray_logs
 from sparkraft.server.broker.topic_configs import TopicConfigs
@@ -70,6 +71,23 @@ def log_of(manager: LogManager, index: int, records: bytes = b"") -> PartitionLo
         log.append_as_leader(records, leader_epoch=LeaderEpoch(0), now_ms=1)
         log.high_watermark = log.log_end_offset
     return log
+
+
+def append_prepared() -> Costs:
+    """Batches of the default `max.message.bytes` that threads have checked, each to another log."""
+    count = record_threads.RESULTS_AT_ONCE
+    batch = records_batch(1, 1 << 20)
+    prepared = check_produced(batch, Rules(max_message_bytes=2 << 20, log_append_time=True), 1)
+    with logs() as manager:
+        each = [log_of(manager, index) for index in range(count)]
+
+        def work() -> None:
+            for log in each:
+                log.append_as_leader(
+                    batch, leader_epoch=LeaderEpoch(0), now_ms=1, prepared=prepared
+                )
+
+        return {f"append {count} batches of 1 MiB": spent(work)}
 
 
 def create_folders() -> Costs:
@@ -349,6 +367,7 @@ COSTS: dict[str, Callable[[], Costs]] = {
     ),
     "server.api.fetch_work.READ_CHUNK": lambda: read_partitions(fetch_work.READ_CHUNK),
     "server.broker.fetchers.BYTES_BETWEEN_YIELDS": append_fetched,
+    "server.record_threads.RESULTS_AT_ONCE": append_prepared,
     "storage.mapped.WINDOW_BYTES": map_window,
     "server.raft.committed_log.READ_BYTES": read_committed,
     "server.raft.commit_publisher.BATCHES_PER_ITERATION": lambda: decode_batches(

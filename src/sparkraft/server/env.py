@@ -10,12 +10,13 @@ import time
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparkraft.base.env import no_faults
 from sparkraft.base.ids import Millis
 from sparkraft.base.loop_work import LOOP_WORK_MAX, WorkMax
 from sparkraft.server.loop_turns import LoopTurns, Turn
+from sparkraft.server.record_threads import RecordThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock, Entropy, FaultPoint
     from sparkraft.storage.disk import Disk
 
+Result = TypeVar("Result")
+
 DISK_THREADS_MAX = 4
 """Threads for fsync, recovery and deletion: enough to keep a disk busy, few to save memory."""
 
-RECORD_THREADS_MAX = 4
-"""Threads for codecs, at most one less than cores; more would wait for the interpreter."""
+RECORD_THREADS_MIN, RECORD_THREADS_MAX = 2, 4
+"""Threads for codecs: one less than cores, since more would wait for the interpreter. On two cores
+two, since the loop needs half of one."""
 
 THREAD_STACK_BYTES = 1 << 20
 """Address space of a thread's stack, 8 MiB by default; no work in threads recurses."""
@@ -109,7 +113,7 @@ class Env:
 
     Attributes:
         executor: runs blocking disk work (fsync, recovery) off the loop.
-        record_executor: compresses and checks records; None: `executor` does.
+        record_threads: compress and check records; None: `executor` does.
         folder_executor: creates and renames folders of logs; None: `executor` does.
         fault_point: fault points; the same as `Disk.fault_point`.
         breathe: called now and then by long work in a thread, to give the loop the interpreter.
@@ -123,7 +127,7 @@ class Env:
     network: Network
     disk: "Disk"
     executor: Executor
-    record_executor: Executor | None = None
+    record_threads: RecordThreads | None = None
     folder_executor: Executor | None = None
     fault_point: "FaultPoint" = no_faults
     breathe: "Callable[[], None]" = go_on
@@ -134,6 +138,15 @@ class Env:
     def turn(self, units_max: int) -> Turn:
         """Begin long work on the event loop, of at most `units_max` units a slice."""
         return Turn(self.turns, self.clock, units_max)
+
+    def run_on_records(
+        self, work: "Callable[..., Result]", *arguments: Any
+    ) -> "asyncio.Future[Result]":
+        """Run work on records in a thread, with `breathe` as its last argument."""
+        if self.record_threads is None:
+            loop = asyncio.get_running_loop()
+            return loop.run_in_executor(self.executor, partial(work, *arguments, self.breathe))
+        return self.record_threads.run(work, *arguments, self.breathe)
 
     def run_all_and_wait(self, works: "list[Callable[[], None]]") -> None:
         """Run blocking functions in parallel; raise the first error when all have ended."""
@@ -157,14 +170,15 @@ def real_env() -> Env:
     from sparkraft.storage.disk import OsDisk
 
     threading.stack_size(THREAD_STACK_BYTES)
-    record_threads = min(max((os.cpu_count() or 1) - 1, 1), RECORD_THREADS_MAX)
+    cores = os.cpu_count() or 1
+    record_threads = min(max(cores - 1, RECORD_THREADS_MIN), cores, RECORD_THREADS_MAX)
     return Env(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         network=SystemNetwork(),
         disk=OsDisk(),
         executor=_threads(DISK_THREADS_MAX, "disk"),
-        record_executor=_threads(record_threads, "records"),
+        record_threads=RecordThreads(record_threads),
         breathe=partial(time.sleep, BREATH_S),
         shares_time=True,
     )

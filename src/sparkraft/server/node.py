@@ -468,9 +468,9 @@ class Node:
             epoch = -1 if self.broker is None else self.broker.lifecycle.broker_epoch
             clean = self.failure is None
             self._tasks.keep(close_log_dirs(manager, self.env, clean=clean, broker_epoch=epoch))
-        for executor in (self.env.executor, self.env.record_executor):
-            if executor is not None:
-                executor.shutdown(wait=False)
+        self.env.executor.shutdown(wait=False)
+        if self.env.record_threads is not None:
+            self.env.record_threads.shutdown()
 
     async def _close_broker(self) -> None:
         await self._listeners.close_brokers()

@@ -47,13 +47,17 @@ class World:
         return len(self.appended)
 
     def submit(self, size=5000, *, sender="a", check=None):
-        one = QueuedAppend(
-            batch(size),
-            acks=1,
-            sender=sender,
-            check=check,
-            on_refused=lambda error: self.refused.append((sender, error.code)),
-        )
+        ended = asyncio.get_running_loop().create_future()
+
+        def on_ended(info, error):
+            if error is None:
+                ended.set_result(info)
+                return
+            ended.set_exception(error)
+            if isinstance(error, KafkaError):
+                self.refused.append((sender, error.code))
+
+        one = QueuedAppend(batch(size), acks=1, sender=sender, check=check, on_ended=on_ended)
         self.queue = self.queue or AppendQueue(
             self.partition,
             on_empty=self.on_empty,
@@ -62,7 +66,8 @@ class World:
             work_max=LOOP_WORK_MAX,
             append=self.append,
         )
-        return self.queue.submit(one)
+        self.queue.submit(one)
+        return ended
 
     def on_empty(self, queue):
         if queue is self.queue:

@@ -100,8 +100,8 @@ _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 Check = Callable[["HostedPartition", Any], None]
 """Called right before a batch is appended; raises KafkaError to refuse it."""
 
-Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]", "asyncio.Future[AppendInfo] | None"]
-"""An answer, when it may be sent, and when the batch is appended if it is still in a thread."""
+Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]", "asyncio.Future[None] | None"]
+"""An answer, when it may be sent, and for a queued batch when it is appended or refused."""
 
 
 def handle(
@@ -150,9 +150,9 @@ async def _handle_transactional(
         check = await verified(broker, context, request, partial(_name_of, broker))
         waits: list[Wait] = []
         response = await turn.carry_out(_append_all(broker, context, request, waits, check))
-        for _, _, appended in waits:
-            if appended is not None:  # else a later request of this producer might overtake it
-                await asyncio.wait([appended])
+        for _, _, has_ended in waits:
+            if has_ended is not None:  # else a later request of this producer might overtake it
+                await asyncio.wait([has_ended])
     return await _answer_later(broker, context, request.acks, response, waits)
 
 
@@ -258,16 +258,17 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
         if broker.replica_manager.must_queue(partition, part.records):
+            refuse = partial(_on_refused, broker, context, place, partition, part.records, answer)
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             one = QueuedAppend(
                 part.records,
                 acks=acks,
                 sender=context.connection,
                 check=check,
-                on_refused=partial(
-                    _on_refused, broker, context, place, partition, part.records, answer
-                ),
+                on_ended=partial(_on_ended, partition, request, answer, refuse, ended),
             )
-            _append_later(broker, request, partition, one, answer, waits)
+            broker.replica_manager.append_in_order(partition, one)
+            waits.append((answer, ended, one.has_ended))
             return answer
         if check is not None:
             check(partition, part.records)
@@ -328,33 +329,28 @@ def _when_durable(
         return None
 
 
-def _append_later(
-    broker: "BrokerServices",
-    request: ProduceRequest,
+def _on_ended(  # noqa: PLR0913, PLR0917 (of one partition of a request, in its context)
     partition: "HostedPartition",
-    one: QueuedAppend,
+    request: ProduceRequest,
     answer: PartitionProduceResponse,
-    waits: list[Wait],
+    refuse: Callable[[KafkaError], None],
+    ended: "asyncio.Future[None]",
+    info: "AppendInfo | None",
+    error: Exception | None,
 ) -> None:
-    """Append a batch that a thread has to prepare, or that must follow one."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_appended(appended: "asyncio.Future[AppendInfo]") -> None:
-        error = None if appended.cancelled() else appended.exception()
-        durable = None
-        if error is None and not appended.cancelled():
-            durable = _when_durable(partition, appended.result(), answer, request)
-        if durable is not None:
-            durable.add_done_callback(partial(_pass_on, ended))
-        elif not ended.done():
-            if error is None or isinstance(error, KafkaError):  # `_on_refused` has filled it in
-                ended.set_result(None)
-            else:
-                ended.set_exception(error)
-
-    appended = broker.replica_manager.append_in_order(partition, one)
-    appended.add_done_callback(on_appended)
-    waits.append((answer, ended, appended))
+    """Fill in the answer of a batch that was queued; `ended` when it may be sent."""
+    durable = None
+    if info is not None:
+        durable = _when_durable(partition, info, answer, request)
+    elif isinstance(error, KafkaError):
+        refuse(error)
+    if durable is not None:
+        durable.add_done_callback(partial(_pass_on, ended))
+    elif not ended.done():
+        if error is None or isinstance(error, KafkaError):
+            ended.set_result(None)
+        else:
+            ended.set_exception(error)
 
 
 def _pass_on(ended: "asyncio.Future[None]", durable: "asyncio.Future[None]") -> None:
@@ -416,10 +412,10 @@ async def _answer_later(
     waits: list[Wait],
 ) -> Any:
     turn = broker.env.turn(broker.env.work_max.partitions)
-    for answer, durable, _ in waits:
+    for answer, durable, has_ended in waits:
         try:
-            # Shielded: one fsync may serve several requests, and only this one is ours.
-            await asyncio.shield(durable)
+            # Shielded: one fsync may serve several requests. That of a queued batch is ours alone.
+            await (asyncio.shield(durable) if has_ended is None else durable)
         except KafkaError as error:
             _refuse_partition(answer, error)
         if turn.is_over(1):

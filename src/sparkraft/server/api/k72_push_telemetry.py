@@ -11,7 +11,6 @@ Behaviour:
 Versions: v0 flexible.    Not done: histograms and summaries, which clients do not send
 """
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -50,11 +49,9 @@ async def _take(
     broker: "BrokerServices", instance: "Instance", compression: int, data: bytes
 ) -> PushTelemetryResponse:
     telemetry = broker.telemetry
-    executor = broker.env.record_executor or broker.env.executor
-    loop = asyncio.get_running_loop()
     try:
-        payload = await loop.run_in_executor(
-            executor, read_payload, compression, data, telemetry.bytes_max, broker.env.breathe
+        payload = await broker.env.run_on_records(
+            read_payload, compression, data, telemetry.bytes_max
         )
     except KafkaError as error:
         instance.failed(error.code)

@@ -47,6 +47,9 @@ Append = Callable[[Any, "Prepared | None"], "AppendInfo"]
 """Appends records that are prepared, or None: as they are; raises KafkaError."""
 
 
+OnEnded = Callable[["AppendInfo | None", Exception | None], None]
+
+
 class QueuedAppend:
     """One batch that waits.
 
@@ -55,16 +58,16 @@ class QueuedAppend:
         acks: of the request.
         sender: whose later batches must not overtake it; a connection.
         check: called right before the append; raises KafkaError to refuse it.
-        on_refused: called at once with the error of a refusal.
+        on_ended: called at once with the result of the append, or the error: KafkaError refuses it.
     """
 
     __slots__ = (
         "acks",
-        "appended",
         "check",
         "epoch",
         "error",
-        "on_refused",
+        "has_ended",
+        "on_ended",
         "prepared",
         "ready",
         "records",
@@ -79,14 +82,14 @@ class QueuedAppend:
         acks: int,
         sender: object,
         check: "Callable[[HostedPartition, Any], None] | None",
-        on_refused: Callable[[KafkaError], None],
+        on_ended: OnEnded,
     ) -> None:
         self.records = records
         self.acks = acks
         self.sender = sender
         self.check = check
-        self.on_refused = on_refused
-        self.appended: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
+        self.on_ended = on_ended
+        self.has_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.epoch = -1
         self.rules: Rules | None = None
         """Those it was prepared for; None: not prepared."""
@@ -156,15 +159,14 @@ class AppendQueue:
         self._append = append
         self._waiting: deque[QueuedAppend] = deque()
 
-    def submit(self, one: QueuedAppend) -> "asyncio.Future[AppendInfo]":
-        """Queue a batch; the future has its result, a KafkaError if it was refused."""
+    def submit(self, one: QueuedAppend) -> None:
+        """Queue a batch, or append it now if nothing is waiting and it needs no thread."""
         one.begin(self._partition.leader_epoch)
         self._waiting.append(one)
         if is_heavy(one.records, self._partition.log.rules, self._work_max):
             self._prepare(one)
         else:
             self._drain()
-        return one.appended
 
     def _prepare(self, one: QueuedAppend) -> None:
         rules = self._partition.log.rules
@@ -191,20 +193,17 @@ class AppendQueue:
             self._on_empty(self)
 
     def _finish(self, one: QueuedAppend) -> None:
+        info, failure = None, None
         try:
             info = self._append_now(one)
-        except KafkaError as error:
-            one.on_refused(error)
-            if error.code in RETRIABLE_ERRORS:
+        except Exception as error:
+            failure = error
+            if isinstance(error, KafkaError) and error.code in RETRIABLE_ERRORS:
                 for later in self._waiting:
                     if later.sender is one.sender:
                         later.refuse(error)
-            _fail(one.appended, error)
-        except Exception as error:
-            _fail(one.appended, error)
-        else:
-            if not one.appended.done():
-                one.appended.set_result(info)
+        one.on_ended(info, failure)
+        one.has_ended.set_result(None)
 
     def _append_now(self, one: QueuedAppend) -> "AppendInfo":
         partition = self._partition
@@ -217,11 +216,6 @@ class AppendQueue:
         if one.error is not None:
             raise one.error
         return self._append(partition, one)
-
-
-def _fail(future: "asyncio.Future[AppendInfo]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 class AppendQueues:
@@ -242,26 +236,19 @@ class AppendQueues:
         self._append = append
         self.waiting: dict[HostedPartition, AppendQueue] = {}
 
-    def submit(
-        self, partition: "HostedPartition", one: QueuedAppend
-    ) -> "asyncio.Future[AppendInfo]":
+    def submit(self, partition: "HostedPartition", one: QueuedAppend) -> None:
         """Append a batch after those of its partition that wait."""
         queue = self.waiting.get(partition) or AppendQueue(
             partition,
             on_empty=partial(self._on_empty, partition),
-            in_thread=self._in_thread,
+            in_thread=self._env.run_on_records,
             now_ms=self._env.clock.wall_ms,
             work_max=self._env.work_max,
             append=self._append,
         )
         self.waiting[partition] = queue
-        return queue.submit(one)
+        queue.submit(one)
 
     def _on_empty(self, partition: "HostedPartition", queue: AppendQueue) -> None:
         if self.waiting.get(partition) is queue:
             del self.waiting[partition]
-
-    def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> "Awaitable[Any]":
-        executor = self._env.record_executor or self._env.executor
-        prepare = partial(work, *arguments, self._env.breathe)
-        return asyncio.get_running_loop().run_in_executor(executor, prepare)

@@ -254,11 +254,9 @@ class ReplicaManager:
             records, partition.log.rules, self.env.work_max
         )
 
-    def append_in_order(
-        self, partition: HostedPartition, one: QueuedAppend
-    ) -> "asyncio.Future[AppendInfo]":
+    def append_in_order(self, partition: HostedPartition, one: QueuedAppend) -> None:
         """Append a client's batch after those of its partition that wait (`append_queue`)."""
-        return self._appends.submit(partition, one)
+        self._appends.submit(partition, one)
 
     def _append_prepared(self, partition: HostedPartition, one: QueuedAppend) -> "AppendInfo":
         return self.append_to(
