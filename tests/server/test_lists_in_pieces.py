@@ -350,3 +350,26 @@ def test_the_reassignments_of_very_many_partitions_are_looked_up_in_parts(named:
         assert moved == list(range(0, LOOP_WORK_MAX.partitions, 7))
     nothing = k46m.ListPartitionReassignmentsRequest(topics=[])
     assert asyncio.run(k46.handle(node, context, nothing)).topics == []
+
+
+def test_topics_may_be_deleted_while_their_reassignments_are_listed() -> None:
+    node: Any = Deciding(image_of(3, 2))
+    env = node.env
+
+    async def carry_out(steps: Any) -> Any:
+        names = await env.turn(1).carry_out(steps)
+        node.image = EMPTY_IMAGE
+        return names
+
+    node.env = SimpleNamespace(
+        turn=lambda _: SimpleNamespace(carry_out=carry_out),
+        turns=env.turns,
+        work_max=env.work_max,
+    )
+    context = RequestContext(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 1, "client", session=client_session(),
+        connection=None, received_ms=0,
+    )  # fmt: skip
+    every = k46m.ListPartitionReassignmentsRequest(topics=None)
+    assert asyncio.run(k46.handle(node, context, every)).topics == []
+    assert sum(node.looked_up) == 3 * 2

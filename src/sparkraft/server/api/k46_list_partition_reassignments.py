@@ -42,9 +42,10 @@ async def handle(
         return only
     wanted: Iterable[Wanted]
     if request.topics is None:
+        image = node.image  # the topics may be deleted while their names are sorted
         turn = node.env.turn(node.env.work_max.partitions)
-        names = await turn.carry_out(in_order(node.image.topics_by_name))
-        wanted = _partitions_of(node.image, names)
+        names = await turn.carry_out(in_order(image.topics_by_name))
+        wanted = _partitions_of(image, names)
     else:
         wanted = ((topic.name, topic.partition_indexes) for topic in request.topics)
     parts = _parts(wanted)
