@@ -1,6 +1,7 @@
 """Commits and deletions of very many offsets are checked and answered in pieces."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +24,9 @@ from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from sparkraft.server.api import k28_txn_offset_commit as k28
 from sparkraft.server.api.encoded_array import CHUNK
-from tests.server.coordinator.fake_broker import TOPIC_ID, FakeBroker
+from tests.server.coordinator.fake_broker import TOPIC_ID, FakeBroker, image_without_topics
 
 COUNT = 10 * CHUNK
 UNKNOWN = 9
@@ -112,6 +114,37 @@ def test_a_large_commit_in_a_transaction_is_refused_in_pieces() -> None:
         check_pieces(units)
         refused = [(1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)] * (COUNT // 2)
         assert codes_of(response) == refused + [(0, ErrorCode.NOT_COORDINATOR)] * (COUNT // 2)
+
+    asyncio.run(test())
+
+
+def test_a_topic_may_be_deleted_while_a_large_commit_in_a_transaction_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refusing:
+        def __init__(self, *_: Any) -> None: ...
+
+        async def verify(self, *_: Any) -> None:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+
+    monkeypatch.setattr(k28, "GuardedAppends", Refusing)
+
+    async def test() -> None:
+        broker: Any = FakeBroker()
+        broker.lead(0)
+        broker.verification = SimpleNamespace(lock_of=lambda _: asyncio.Lock())
+        broker.replica_manager = None
+        partitions = [
+            TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=index)
+            for index in range(COUNT)
+        ]
+        topic = TxnOffsetCommitRequestTopic(name="t", partitions=partitions)
+        request = TxnOffsetCommitRequest(transactional_id="x", group_id="g", topics=[topic])
+        steps = broker.steps(ApiKey.TXN_OFFSET_COMMIT, request)
+        assert isinstance(next(steps), int)
+        broker.image = image_without_topics()
+        _, response = await carried_out(steps, ApiKey.TXN_OFFSET_COMMIT)
+        assert codes_of(response) == [(0, ErrorCode.INVALID_TXN_STATE)] * COUNT
 
     asyncio.run(test())
 

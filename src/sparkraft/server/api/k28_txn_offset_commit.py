@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sparkraft.coordinator.group.shard import GroupShard
     from sparkraft.coordinator.runtime import Instant
     from sparkraft.coordinator.steps import Deciding
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker_services import BrokerServices
 
 _RETRIED_LOADING_FROM = 2
@@ -64,11 +65,12 @@ def handle(
 async def _handle_small(
     broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    request.topics, refused = result_of(_check_topics(broker, context, request))
+    image = broker.image
+    request.topics, refused = result_of(_check_topics(image, context, request))
     response = TxnOffsetCommitResponse()
     try:
         if request.topics:
-            response = await _commit(broker, context.api_version, request)
+            response = await _commit(broker, image, context.api_version, request)
     except KafkaError as error:
         code = _code_of(error, context.api_version)
         response.topics = result_of(_refused_topics(request, code))
@@ -80,11 +82,12 @@ def _handle_large(
 ) -> Steps:
     """The same in slices; returns the encoded response."""
     version = context.api_version
-    request.topics, refused = yield from _check_topics(broker, context, request)
+    image = broker.image  # topics may be deleted between the slices
+    request.topics, refused = yield from _check_topics(image, context, request)
     response = TxnOffsetCommitResponse()
     try:
         if request.topics:
-            response = yield _commit(broker, version, request)
+            response = yield _commit(broker, image, version, request)
     except KafkaError as error:
         response.topics = yield from _refused_topics(request, _code_of(error, version))
     response = _merged(refused, response)
@@ -98,14 +101,15 @@ def _handle_large(
 
 
 async def _commit(
-    broker: "BrokerServices", version: int, request: TxnOffsetCommitRequest
+    broker: "BrokerServices", image: "ClusterImage", version: int, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
+    """Commit to topics that exist in `image`."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     runtime = broker.groups.shard_for(request.group_id)
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     index = broker.groups.partition_for(request.group_id)
-    known = broker.image.topics_by_name
+    known = image.topics_by_name
     topic_ids = {one.name: wire_id(known[one.name]) for one in request.topics}
     guarded = GuardedAppends(broker.replica_manager, broker.verification, _check_kind(version))
     async with broker.verification.lock_of(request.producer_id):
@@ -134,17 +138,17 @@ _Checked = tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponse
 
 
 def _check_topics(
-    broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
+    image: "ClusterImage", context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Generator[int, None, _Checked]:
     accepted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
-        yield from _check_topic(broker, context, topic, accepted, refused)
+        yield from _check_topic(image, context, topic, accepted, refused)
     return accepted, refused
 
 
 def _check_topic(
-    broker: "BrokerServices",
+    image: "ClusterImage",
     context: RequestContext,
     topic: TxnOffsetCommitRequestTopic,
     accepted: list[TxnOffsetCommitRequestTopic],
@@ -155,7 +159,7 @@ def _check_topic(
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused.append((yield from _refused(topic.name, topic.partitions, denied)))
         return
-    found = broker.image.topic(topic.name)
+    found = image.topic(topic.name)
     existing = {} if found is None else found.partitions
     known: list[TxnOffsetCommitRequestPartition] = []
     unknown: list[TxnOffsetCommitRequestPartition] = []
