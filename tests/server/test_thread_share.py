@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkraft.server.thread_share import CHECK_S, run_with_share
-from tests.server.harness import run
+from tests.server.harness import PATIENCE_S, run
 
 CALLS = 1_000
 PIECE_S = 0.004
@@ -79,9 +79,15 @@ class ScriptedLoop:
 def test_a_loop_that_pauses_does_not_wait_for_the_thread(monkeypatch):
     loop = ScriptedLoop(1.0, 1.0, 1.0011, 1.0025, 1.0032, 1.0033)
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    blocked, begun = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        blocked.wait(PATIENCE_S)
+
     with ThreadPoolExecutor(1) as threads:
-        blocked = threading.Event()
-        run_with_share(threads, blocked.wait, 60)
+        run_with_share(threads, work)
+        assert begun.wait(PATIENCE_S)
         how, check, due = loop.next
         assert (how, due) == ("later", 1.0 + CHECK_S)
         check(due)  # on time
@@ -93,6 +99,24 @@ def test_a_loop_that_pauses_does_not_wait_for_the_thread(monkeypatch):
         check(1.0)  # late: it waits, and looks again in the next iteration
         assert loop.next[0] == "soon"
         blocked.set()
+
+
+def test_a_busy_loop_does_not_wait_for_work_that_no_thread_has_begun(monkeypatch):
+    loop = ScriptedLoop(1.0, 1.0, 2.0)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    occupied = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(occupied.wait, PATIENCE_S)
+        work: Any = run_with_share(threads, small_calls)
+        _, check, due = loop.next
+        loop.next = ("", None, None)
+        check(due)  # late: the only thread does something else
+        assert loop.next[0] == "later"
+        work.cancel()
+        loop.next = ("", None, None)
+        check(due)
+        assert loop.next[0] == "", "work that is canceled is forgotten"
+        occupied.set()
 
 
 def test_an_error_of_the_work_is_raised():

@@ -6,7 +6,7 @@ creating folders, then takes hundreds of times as long: clients that never pause
 partitions of a new topic for minutes.
 
     an iteration took longer than `BUSY_S` → the loop waits up to `SHARE_S` for the work to end
-    otherwise → the loop pauses by itself; look again after `CHECK_S`
+    otherwise, or if the executor has not begun it → look again after `CHECK_S`
 """
 
 import asyncio
@@ -37,19 +37,20 @@ def run_with_share(
     Await its result, or the exception that it raises. A loop runs one such work at a time.
     """
     loop = asyncio.get_running_loop()
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def run() -> Result:
+        begun.set()
         try:
             return work(*arguments)
         finally:
             ended.set()
 
     def check(due: float) -> None:
-        if ended.is_set():
+        if ended.is_set() or result.cancelled():
             return
         now = loop.time()
-        if now - due > BUSY_S:
+        if begun.is_set() and now - due > BUSY_S:
             ended.wait(SHARE_S)
             loop.call_soon(check, loop.time())
         else:
