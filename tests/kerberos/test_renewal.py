@@ -90,6 +90,39 @@ def test_a_factor_that_is_not_a_part_is_refused(text):
         renewal_policy({"sasl.kerberos.ticket.renew.window.factor": text}.get)
 
 
+@pytest.mark.parametrize("text", ["inf", "1e300"])
+def test_a_time_that_is_no_number_of_kafkas_is_refused(text):
+    with pytest.raises(KerberosError, match=r"sasl\.kerberos\.min\.time\.before\.relogin"):
+        renewal_policy({"sasl.kerberos.min.time.before.relogin": text}.get)
+
+
+class Broken(FakeTickets):
+    """Renewals that fail as nobody expected, and end the test at the third."""
+
+    def renew(self, policy: RenewalPolicy) -> None:
+        self.renewed += 1
+        if self.renewed == 3:
+            raise KeyboardInterrupt
+        raise UnicodeDecodeError("utf-8", b"", 0, 1, "a message of the program")
+
+
+def test_a_failure_that_nobody_expected_does_not_end_the_renewal(caplog):
+    slept: list[float] = []
+    tickets = Broken(1_000, 1_000, 1_000)
+    with pytest.raises(KeyboardInterrupt):
+        renewal(tickets, slept).run()
+    assert slept == [800, RETRY_S, 800, RETRY_S, 800]
+    assert caplog.text.count("UnicodeDecodeError") == 2
+
+
+def test_a_message_of_the_program_that_is_not_utf_8_is_reported(tmp_path):
+    program = tmp_path / "kinit"
+    program.write_bytes(b"#!/bin/sh\nprintf 'not r\\351newed' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(KerberosError, match="not r\ufffdnewed"):
+        run_kinit(RenewalPolicy(kinit=str(program)), None)
+
+
 def test_a_program_that_fails_or_is_missing_is_named(tmp_path):
     with pytest.raises(KerberosError, match="no-such-program"):
         run_kinit(RenewalPolicy(kinit=str(tmp_path / "no-such-program")), None)

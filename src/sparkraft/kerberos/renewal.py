@@ -42,6 +42,9 @@ _RANDOM = random.SystemRandom()
 PAUSE_S_MIN = 1.0
 """Tickets that live for seconds do not make a busy loop."""
 
+_LONG_MAX = 2.0**63
+"""Kafka's times in configs are less."""
+
 KINIT_S_MAX = 60.0
 """Time limit of a KDC that does not respond."""
 
@@ -81,7 +84,7 @@ def renewal_policy(get: Callable[[str], str | None]) -> RenewalPolicy:
     return RenewalPolicy(
         window_factor=_number(get, WINDOW_FACTOR, default.window_factor, 1.0),
         jitter=_number(get, JITTER, default.jitter, 1.0),
-        relogin_ms_min=int(_number(get, RELOGIN_MS_MIN, default.relogin_ms_min, float("inf"))),
+        relogin_ms_min=int(_number(get, RELOGIN_MS_MIN, default.relogin_ms_min, _LONG_MAX)),
         kinit=get(KINIT) or default.kinit,
     )
 
@@ -136,9 +139,13 @@ class Renewal:
         self._share = share
 
     def run(self) -> None:
-        """Renew for as long as the process runs."""
+        """Renew for as long as the process runs, also after a failure that nobody expected."""
         while True:
-            self.step()
+            try:
+                self.step()
+            except Exception:
+                log.exception("The Kerberos ticket was not renewed")
+                self._sleep(RETRY_S)
 
     def step(self) -> bool:
         """Wait until a ticket has to be renewed, and renew it; return whether that worked."""
@@ -190,7 +197,7 @@ def run_kinit(policy: RenewalPolicy, cache: str | None) -> None:
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=KINIT_S_MAX, check=False,
+            errors="replace", timeout=KINIT_S_MAX, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise KerberosError(f"{policy.kinit} -R: {error}") from None
