@@ -62,13 +62,14 @@ def handle(
     size = sum(len(protocol.metadata) for protocol in request.protocols)
     broker.groups.member_memory.admit(size, Millis(context.received_ms))
     peer = peer_of(context)
-    response = broker.groups.shard_for(request.group_id).execute_parked(
+    runtime = broker.groups.shard_for(request.group_id)
+    response = runtime.execute_parked(
         JoinGroupResponse,
         lambda shard, reply_to, now: shard.handle_join_group(request, peer, reply_to, now),
     )
     version = context.api_version
     if isinstance(response, Awaitable) or len(response.members) > PIECE_UNITS:
-        return _encoded(response, version, broker.groups.shard_for(request.group_id).turn)
+        return _encoded(response, version, runtime.turn)
     return _for_version(response, version)
 
 
