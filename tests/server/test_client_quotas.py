@@ -36,12 +36,15 @@ from sparkraft.server.network.quota_meter import report_in_bytes
 from tests.server.harness import (
     append,
     batch,
+    config_of,
     connect,
     create_topic,
     fetch,
+    format_dir,
     node_in,
     produce,
     run,
+    running,
     until,
     values_of,
 )
@@ -394,6 +397,33 @@ def test_a_controller_listener_holds_the_quota_of_time(tmp_path):
             assert response.throttle_time_ms == 1_000
             for sender in (client, exempt, limited):
                 await sender.close()
+
+    run(test())
+
+
+def test_a_node_without_a_broker_holds_quotas_also_after_a_restart(tmp_path):
+    async def check_throttled(node: Any) -> None:
+        await until(lambda: controller_listener(node).quotas.is_active)
+        limited = await connect(node, "CONTROLLER")
+        response = await limited.send(DescribeConfigsRequest(resources=[]), version=4)
+        assert response.throttle_time_ms == 1_000
+        await limited.close()
+
+    async def test():
+        format_dir(tmp_path)
+        properties = config_of(tmp_path, roles="controller")
+        properties["listeners"] = properties["listeners"].partition(",")[2]
+        entry = AlterClientQuotasRequestEntryData(
+            entity=[EntityData(entity_type="user", entity_name=None)],
+            ops=[OpData(key=LOOP, value=TINY, remove=False)],
+        )
+        async with running(properties) as node:
+            client = await connect(node, "CONTROLLER")
+            await client.send(AlterClientQuotasRequest(entries=[entry]))
+            await check_throttled(node)
+            await client.close()
+        async with running(properties) as node:
+            await check_throttled(node)
 
     run(test())
 

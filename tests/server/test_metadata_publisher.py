@@ -97,3 +97,21 @@ def test_what_a_controller_has_not_committed_is_not_seen():
     assert core.latest.offset == batches[-1].last_offset
     assert shared.image is core.stable
     assert shared.image.offset == batches[0].last_offset
+
+
+def test_followers_get_images_from_when_the_committed_records_are_replayed():
+    batches = history()
+    publisher = MetadataPublisher()
+    seen: list[int] = []
+    publisher.follow(lambda image: seen.append(image.offset))
+    publisher.on_commit(batches[0])
+    publisher.on_commit(batches[1])
+    assert seen == []
+    loaded = batches[1].last_offset
+    publisher.on_high_watermark(loaded + 1)
+    assert seen == [loaded]
+    publisher.on_commit(batches[2])
+    publisher.on_high_watermark(batches[2].last_offset + 1)
+    assert seen == [loaded, batches[2].last_offset]
+    publisher.follow(lambda image: seen.append(-image.offset))
+    assert seen[2:] == [-batches[2].last_offset], "a late one gets the present image at once"

@@ -81,6 +81,9 @@ class Publisher(Protocol):
     def subscribe(self, subscriber: Any) -> None:
         """Call `subscriber` with every new image; see `MetadataPublisher.subscribe`."""
 
+    def follow(self, follower: "Callable[[ClusterImage], None]") -> None:
+        """Call `follower` with every new image; see `MetadataPublisher.follow`."""
+
 
 class Joined(NamedTuple):
     """The parts of a broker that depend on how it takes part in its cluster.

@@ -1,18 +1,21 @@
 """Quotas of the clients of a node's listeners, which follow the metadata log."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.security.client_quotas import ClientQuotas
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.config import NodeConfig
 
 
 class Publisher(Protocol):
     """Publishes images of the cluster."""
 
-    def subscribe(self, subscriber: Any) -> None:
-        """Call `subscriber` with every new image; see `MetadataPublisher.subscribe`."""
+    def follow(self, follower: "Callable[[ClusterImage], None]") -> None:
+        """Call `follower` with every new image; see `MetadataPublisher.follow`."""
 
 
 def followed_quotas(config: "NodeConfig", publisher: Publisher) -> ClientQuotas:
@@ -25,5 +28,5 @@ def followed_quotas(config: "NodeConfig", publisher: Publisher) -> ClientQuotas:
         samples=config.number("quota.window.num"),
         window_ms=config.number("quota.window.size.seconds") * 1000,
     )
-    publisher.subscribe(lambda _before, image, _changed: quotas.update(image.quotas))
+    publisher.follow(lambda image: quotas.update(image.quotas))
     return quotas

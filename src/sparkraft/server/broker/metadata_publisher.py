@@ -5,8 +5,9 @@
 If a controller is in the same process its image is used: replaying twice would double the time and
 memory, and clusters may have very many partitions.
 
-A starting node replays history: deleted topics, former leaders. So nothing is published before
-`catch_up`, which waits until the image has this broker's own registration.
+A starting node replays history: deleted topics, former leaders. So subscribers get nothing before
+`catch_up`, which waits until the image has this broker's own registration. Followers get images
+from when the records that are known to be committed are replayed, also on a node without a broker.
 
 Each new image comes with the ids of topics it may have changed, so that subscribers do work for the
 changes only. Records of a metadata transaction are published when it ends (KIP-868).
@@ -51,10 +52,12 @@ class MetadataPublisher:
             self._replayed = controller
         self._image = EMPTY_IMAGE
         self._subscribers: list[Any] = []
+        self._followers: list[Callable[[ClusterImage], None]] = []
         self._leader_listeners: list[Callable[[BrokerId | None], None]] = []
         self._changed: set[Uuid] = set()
         self._all_changed = False
         self._seen = -1
+        self._is_loaded = False
         self._caught_up = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._awaited_levels: list[tuple[int, asyncio.Future[None]]] = []
@@ -73,6 +76,12 @@ class MetadataPublisher:
         """Call `subscriber` with every new image after `catch_up`, after earlier subscribers."""
         self._subscribers.append(subscriber)
 
+    def follow(self, follower: "Callable[[ClusterImage], None]") -> None:
+        """Call `follower` with each image once the committed records are replayed."""
+        self._followers.append(follower)
+        if self._is_loaded:
+            follower(self._image)
+
     def add_leader_listener(self, listener: "Callable[[BrokerId | None], None]") -> None:
         """Call `listener` with each new active controller's id; None: there is none."""
         self._leader_listeners.append(listener)
@@ -83,6 +92,7 @@ class MetadataPublisher:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((offset, future))
             await future
+        self._load()
         self._caught_up = True
         self._all_changed = True
         self._publish(EMPTY_IMAGE)
@@ -131,7 +141,18 @@ class MetadataPublisher:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Advance the offset past batches without metadata records."""
         self._seen = max(self._seen, high_watermark - 1)
+        self._load()
         self._release()
+
+    def _load(self) -> None:
+        """Give the followers the first image."""
+        if not self._is_loaded:
+            self._is_loaded = True
+            self._inform_followers()
+
+    def _inform_followers(self) -> None:
+        for follower in self._followers:
+            follower(self._image)
 
     def _note(self, record: Any) -> None:
         """Remember the topics that `record` may change."""
@@ -152,6 +173,8 @@ class MetadataPublisher:
         """Publish the stable image if it changed."""
         before, self._image = self._image, self._replayed.stable
         if self._image is not before:
+            if self._is_loaded:
+                self._inform_followers()
             self._publish(before)
 
     def _publish(self, before: "ClusterImage") -> None:

@@ -46,6 +46,10 @@ class ZooKeeperImages:
         """
         self._subscribers.append(subscriber)
 
+    def follow(self, follower: "Callable[[ClusterImage], None]") -> None:
+        """Call `follower` with every new image, after earlier subscribers."""
+        self.subscribe(lambda _before, image, _changed: follower(image))
+
     def publish(self, image: "ClusterImage", changed: "Iterable[Uuid] | None") -> None:
         """Replace the image by one made from it."""
         before = self.image
