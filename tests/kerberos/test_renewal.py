@@ -91,7 +91,7 @@ def test_a_factor_that_is_not_a_part_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["inf", "1e300"])
-def test_a_time_that_is_no_number_of_kafkas_is_refused(text):
+def test_a_time_without_an_end_is_refused(text):
     with pytest.raises(KerberosError, match=r"sasl\.kerberos\.min\.time\.before\.relogin"):
         renewal_policy({"sasl.kerberos.min.time.before.relogin": text}.get)
 
