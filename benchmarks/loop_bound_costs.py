@@ -72,7 +72,7 @@ from sparkraft.server.api.encoded_array import EncodedArray
 from sparkraft.server.broker import fetch_sessions, topic_traffic
 from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, SessionPartition
 from sparkraft.server.controller import driver as controller_driver
-from sparkraft.server.coordinator import shard_runtime
+from sparkraft.server.coordinator import shard_log
 from sparkraft.server.env import SystemClock, SystemEntropy
 from sparkraft.server.network import connection, responses, sending
 from sparkraft.server.network.sending import SocketSender, join_front
@@ -335,7 +335,7 @@ def decode_value() -> Costs:
     """A whole value: the target of a member."""
     topics: list[ConsumerTopicPartition] = []
     value = b""
-    while len(value) < shard_runtime.WHOLE_VALUE_BYTES_MAX:
+    while len(value) < shard_log.WHOLE_VALUE_BYTES_MAX:
         topics.append(ConsumerTopicPartition(topic_id=Uuid.ZERO, partitions=[0]))
         value = encode_versioned(
             ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), 0
@@ -545,7 +545,7 @@ COSTS: dict[str, Callable[[], Costs]] = {
         controller_driver.RECORDS_PER_BATCH
     ),
     "controller.decision.RECORDS_MAX": lambda: apply_records(decision.RECORDS_MAX),
-    "server.coordinator.shard_runtime.WHOLE_VALUE_BYTES_MAX": decode_value,
+    "server.coordinator.shard_log.WHOLE_VALUE_BYTES_MAX": decode_value,
     "coordinator.transaction.shard.IDS_PER_STEP": examine_ids,
     "coordinator.transaction.shard.EXPIRED_PER_STEP": expire_ids,
     "server.garbage.YOUNG_OBJECTS_MAX": collect_young,

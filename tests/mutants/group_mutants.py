@@ -29,7 +29,9 @@ from sparkraft.coordinator.steps import Steps
 from sparkraft.protocol.messages.k08_offset_commit import OffsetCommitResponse
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService
 from sparkraft.server.coordinator.host import LedPartition
+from sparkraft.server.coordinator.shard_log import ShardLog
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime
+from sparkraft.server.coordinator.uncommitted_writes import UncommittedWrites
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 GROUP_MUTANTS: dict[str, Mutant] = {}
@@ -226,7 +228,7 @@ def _sessions_of_members_never_expire() -> Patches:
 
 @_plant("a heartbeat is answered before its records are committed", "K10")
 def _epochs_before_the_commit() -> Patches:
-    return [(ShardRuntime, "_when_committed", lambda _self, response: response)]
+    return [(UncommittedWrites, "when_committed", lambda _self, response: response)]
 
 
 @_plant("a tombstone of an unknown member fails the load (KAFKA-19862)", "K12")
@@ -300,35 +302,36 @@ def _downgrades_drop_assignments() -> Patches:
 
 @_plant("offsets are acknowledged before they are committed", "R1")
 def _offsets_before_the_commit() -> Patches:
-    original = ShardRuntime._when_committed
+    original = UncommittedWrites.when_committed
 
     def when_committed(self: Any, response: Any) -> Any:
         return response if isinstance(response, OffsetCommitResponse) else original(self, response)
 
-    return [(ShardRuntime, "_when_committed", when_committed)]
+    return [(UncommittedWrites, "when_committed", when_committed)]
 
 
 @_plant("each record of a decision is a batch of its own", "R2")
 def _one_batch_per_record() -> Patches:
-    append, append_in_steps = ShardRuntime._append, ShardRuntime._append_in_steps
+    append, append_in_steps = ShardLog.append, ShardLog.append_in_steps
 
     def each(decision: Any) -> Iterator[Any]:
         *first, last = decision.records
         for record in first:
-            yield replace(decision, records=(record,), append_callback=None, effects=())
+            yield replace(decision, records=(record,))
         yield replace(decision, records=(last,))
 
-    def append_each(self: Any, decision: Any) -> None:
-        for one in each(decision):
-            append(self, one)
+    def append_each(self: Any, decision: Any) -> Any:
+        return [append(self, one) for one in each(decision)][-1]
 
-    def append_each_in_steps(self: Any, decision: Any) -> Steps[None]:
+    def append_each_in_steps(self: Any, decision: Any) -> Steps[Any]:
+        future = None
         for one in each(decision):
-            yield from append_in_steps(self, one)
+            future = yield from append_in_steps(self, one)
+        return future
 
     return [
-        (ShardRuntime, "_append", append_each),
-        (ShardRuntime, "_append_in_steps", append_each_in_steps),
+        (ShardLog, "append", append_each),
+        (ShardLog, "append_in_steps", append_each_in_steps),
     ]
 
 
@@ -367,7 +370,7 @@ def _kafka_18137_shards_of_earlier_epochs() -> Patches:
 @_plant("a coordinator that resigns does not answer parked requests", "R4")
 def _parked_requests_are_dropped() -> Patches:
     def close(self: Any) -> None:
-        self._closed = True
+        self._log.close()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -126,7 +126,7 @@ def _slow_transitions_count_as_failed() -> Patches:
             )
 
     def fail(self: Any, future: Any, callback: Any) -> None:
-        if not future.done() and not self._closed:
+        if not future.done() and not self._log.is_closed:
             self._complete_append(callback, ErrorCode.REQUEST_TIMED_OUT)
 
     return [(ShardRuntime, "_start_after", start_after)]

@@ -7,7 +7,7 @@ from sparkraft.records.batch import iter_batches
 from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.shared_reads import COLD, SharedReads
-from sparkraft.server.coordinator.shard_runtime import LOAD_STEP_BYTES, ShardRuntime
+from sparkraft.server.coordinator.shard_log import LOAD_STEP_BYTES, ShardLog
 from sparkraft.storage.log_dir import DiskJob
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
@@ -43,9 +43,9 @@ def _uncached_reads() -> Patches:
 
 @_plant("a group coordinator is loaded in one piece", "L1", workload="groups")
 def _uncut_load_of_groups() -> Patches:
-    async def replay_log(self: ShardRuntime[Any, Any]) -> int:
+    async def replay(self: ShardLog[Any]) -> int:
         at, end = self._host.log_range()
-        while at < end and not self._closed:
+        while at < end and not self.is_closed:
             batches = self._host.read(at, end=end, max_bytes=LOAD_STEP_BYTES)
             if not batches:
                 break
@@ -54,7 +54,7 @@ def _uncut_load_of_groups() -> Patches:
                 at = header.next_offset
         return int(end)
 
-    return [(ShardRuntime, "_replay_log", replay_log)]
+    return [(ShardLog, "replay", replay)]
 
 
 @_plant("compressed batches are decompressed on the event loop", "L1")

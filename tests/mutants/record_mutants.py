@@ -21,7 +21,7 @@ from sparkraft.server.broker import replica_manager
 from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.isr_journal import IsrJournal
 from sparkraft.server.broker.partition import HostedPartition
-from sparkraft.server.coordinator.shard_runtime import ShardRuntime
+from sparkraft.server.coordinator.uncommitted_writes import UncommittedWrites
 from sparkraft.server.raft.past_reader import PastReader
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.log import PartitionLog
@@ -318,7 +318,7 @@ def _consumers_read_to_the_end() -> Patches:
 
 @_plant("offsets are acknowledged before they are replicated", "G4")
 def _offsets_before_replication() -> Patches:
-    return [(ShardRuntime, "_when_committed", lambda _self, response: response)]
+    return [(UncommittedWrites, "when_committed", lambda _self, response: response)]
 
 
 # ---- explanations

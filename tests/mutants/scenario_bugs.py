@@ -8,7 +8,7 @@ import asyncio
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from sparkraft.records.batch import iter_batches
 from sparkraft.server.broker.client_telemetry import Instance
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
+from sparkraft.server.coordinator.shard_log import ShardLog
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime
 from sparkraft.storage.producers import Producers
 from tests.mutants.mutant import Patches
@@ -507,8 +508,8 @@ def _kafka_19857_effects_outlive_their_shard() -> Patches:
 )
 def _kafka_16030_loads_outlive_their_leadership() -> Patches:
     async def load(self: Any) -> None:
-        self._closed = False
-        self.start(await self._replay_log())
+        self._log.is_closed = False
+        self.start(await self._log.replay())
 
     return [(ShardRuntime, "load", load)]
 
@@ -518,15 +519,19 @@ def _kafka_16030_loads_outlive_their_leadership() -> Patches:
     _RUNTIME + "test_a_committed_write_is_answered_before_the_work_that_came_after_it",
 )
 def _kafka_16374_commits_wait_for_the_queue() -> Patches:
-    original = ShardRuntime._wait_committed
+    original = ShardRuntime.execute_write
 
-    async def wait_committed(self: Any, future: Any, response: Any) -> Any:
-        await original(self, future, None)
+    async def after_the_queue(self: Any, response: Any) -> Any:
+        found = await response
         if self._queue.is_busy:
             await self._queue.later(lambda: None)
-        return response
+        return found
 
-    return [(ShardRuntime, "_wait_committed", wait_committed)]
+    def execute_write(self: Any, handle: Any) -> Any:
+        response = original(self, handle)
+        return after_the_queue(self, response) if isinstance(response, Awaitable) else response
+
+    return [(ShardRuntime, "execute_write", execute_write)]
 
 
 @_plant(
@@ -540,7 +545,10 @@ def _kafka_18174_writes_that_time_out_end_twice() -> Patches:
         original(self, future, decision)
         if future is not None:
             asyncio.get_running_loop().call_later(
-                self._timeout_s, self._on_committed, decision, ErrorCode.REQUEST_TIMED_OUT
+                self._uncommitted.timeout_s,
+                self._on_committed,
+                decision,
+                ErrorCode.REQUEST_TIMED_OUT,
             )
 
     return [(ShardRuntime, "_start_after", start_after)]
@@ -551,7 +559,7 @@ def _kafka_18174_writes_that_time_out_end_twice() -> Patches:
     _RUNTIME + "test_a_batch_that_compaction_emptied_does_not_stop_the_load",
 )
 def _kafka_17688_empty_batches_are_read_again() -> Patches:
-    async def replay_log(self: Any) -> int:
+    async def replay(self: Any) -> int:
         at, end = self._host.log_range()
         reads = 0
         while at < end:
@@ -564,7 +572,7 @@ def _kafka_17688_empty_batches_are_read_again() -> Patches:
                     at = header.next_offset
         return int(end)
 
-    return [(ShardRuntime, "_replay_log", replay_log)]
+    return [(ShardLog, "replay", replay)]
 
 
 @_plant(

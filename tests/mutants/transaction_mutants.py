@@ -18,7 +18,7 @@ from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.coordinator import marker_sender
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
 from sparkraft.server.coordinator.marker_log import Marker, MarkerLog
-from sparkraft.server.coordinator.shard_runtime import ShardRuntime
+from sparkraft.server.coordinator.uncommitted_writes import UncommittedWrites
 from sparkraft.storage.log_view import ReadableLog
 from sparkraft.storage.producers import Producers
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
@@ -190,12 +190,12 @@ def _unverified() -> Patches:
 
 @_plant("partitions are added without waiting for the commit", "T10")
 def _partitions_added_before_the_commit() -> Patches:
-    original = ShardRuntime._when_committed
+    original = UncommittedWrites.when_committed
 
     def when_committed(self: Any, response: Any) -> Any:
         return response if response is None else original(self, response)
 
-    return [(ShardRuntime, "_when_committed", when_committed)]
+    return [(UncommittedWrites, "when_committed", when_committed)]
 
 
 @_plant("a leader accepts batches of a fenced epoch", "T7")

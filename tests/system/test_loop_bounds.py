@@ -32,7 +32,7 @@ NOT_ON_THE_LOOP = {
     "server.loop_turns.SLICE_MS_MAX": "a time",
     "server.broker.folder_queue.SLICES_PER_BATCH": "jobs that a thread takes together",
     "server.broker.log_dir_moves.STEPS_BEFORE_SWAP_MAX": "each step runs by itself",
-    "server.coordinator.shard_runtime.LOAD_STEP_BYTES": "read at a time, loaded in steps",
+    "server.coordinator.shard_log.LOAD_STEP_BYTES": "read at a time, loaded in steps",
     "server.coordinator.coordinator_service.LOADS_AT_ONCE_MAX": "partitions, loaded in steps",
     "server.network.frames.SMALL_CHUNK_BYTES": "what is copied",
     "server.network.sending.PIECE_BYTES": "handed to a transport that takes one at a time",

@@ -26,7 +26,9 @@ from sparkraft.records.batch import parse_header
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.filter import without_records
 from sparkraft.server.coordinator.parked_requests import REPLY_UNITS
-from sparkraft.server.coordinator.shard_runtime import SPLIT_BYTES, ShardRuntime, ShardSpec
+from sparkraft.server.coordinator.shard_log import SPLIT_BYTES
+from sparkraft.server.coordinator.shard_runtime import ShardRuntime
+from sparkraft.server.coordinator.shard_spec import ShardSpec
 from sparkraft.server.loop_turns import LoopTurns
 from tests.server.coordinator.fake_host import FakeHost
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.runtime import CoordinatorShard, MetadataDelta
 from sparkraft.server.coordinator.key_partitions import KeyPartitions
-from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
+from sparkraft.server.coordinator.shard_runtime import ShardRuntime
+from sparkraft.server.coordinator.shard_spec import ShardSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

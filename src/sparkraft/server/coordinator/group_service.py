@@ -9,7 +9,7 @@ from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.coordinator.steps import pieces
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService, HostFactory
 from sparkraft.server.coordinator.member_memory import MemberMemory
-from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
+from sparkraft.server.coordinator.shard_spec import ShardSpec
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sparkraft.protocol.messages.k19_create_topics import CreatableTopic
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.host import ImageSource
+    from sparkraft.server.coordinator.shard_runtime import ShardRuntime
     from sparkraft.storage.disk import Disk
 
     GroupShardRuntime: TypeAlias = ShardRuntime[GroupShard, GroupRecord]

@@ -1,4 +1,4 @@
-"""Execute the decisions of one shard: its log, its timer, its effects and its parked requests.
+"""Execute the decisions of one shard: its requests, its timer and its effects.
 
     request → shard decides → one batch appended → shard replays → batch committed → response
 
@@ -15,35 +15,32 @@ first piece runs at once, so most decisions are executed without a detour. The o
 with everything else on the loop. Meanwhile nothing else reaches the shard: requests, timers, images
 and results wait, and are executed in their order afterwards (`work_queue`), as Kafka's coordinators
 execute the events of a partition one by one.
+
+Not here: the batches of the log (`shard_log`), and the wait for commits (`uncommitted_writes`).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.base.ids import Millis, Offset
-from sparkraft.base.loop_work import LoopBound
 from sparkraft.coordinator.runtime import (
-    NO_PRODUCER_ID,
     AppendCallback,
     CoordinatorShard,
     Decision,
     Effect,
     Instant,
     MetadataDelta,
-    ProducerEpoch,
     ReplyTo,
 )
 from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps
-from sparkraft.records.batch import BatchHeader, iter_batches
-from sparkraft.records.control import parse_end_transaction
-from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.server.coordinator.host import ShardHost
 from sparkraft.server.coordinator.parked_requests import ParkedRequests
 from sparkraft.server.coordinator.responses import Response
+from sparkraft.server.coordinator.shard_log import ShardLog
+from sparkraft.server.coordinator.shard_spec import ShardSpec
+from sparkraft.server.coordinator.uncommitted_writes import UncommittedWrites
 from sparkraft.server.coordinator.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -51,53 +48,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOAD_STEP_BYTES = 256 * 1024
-"""Bytes read from the log at once."""
-
-SPLIT_BYTES = 256 * 1024
-"""Size of the batches of a decision that is not atomic: well below max.message.bytes."""
-
-WHOLE_VALUE_BYTES_MAX: LoopBound = 4096
-"""Longer values are decoded in steps: some hundred microseconds."""
-
 S = TypeVar("S", bound=CoordinatorShard[Any])
 R = TypeVar("R")
 T = TypeVar("T")
-
-EffectExecutor = Callable[[Any], Awaitable[Any]]
-"""Executes effects of one class; returns the result, or raises KafkaError."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardSpec(Generic[S, R]):
-    """The parts of a runtime that depend on the kind of coordinator.
-
-    Attributes:
-        topic: the internal topic.
-        new_shard: makes a shard without state, for a leader epoch of its partition.
-        encode: a record to its key and value.
-        encode_in_steps: the same in pieces; None if no record is long.
-        decode: a record of a key and a value; None if its type is unknown.
-        decode_in_steps: the same in pieces; None if no record is long.
-        is_long: whether a record takes long to encode; None if a decision with such records always
-            comes in steps.
-        translate_error: of a failed append, to one that clients of this coordinator handle.
-        write_timeout_ms: limit for a response to wait for commits.
-        compression: codec number of the batches.
-        executors: by the class of effect.
-    """
-
-    topic: str
-    new_shard: Callable[[int], S]
-    encode: Callable[[R], tuple[bytes, bytes | None]]
-    decode: Callable[[bytes, bytes | None], R | None]
-    translate_error: Callable[[ErrorCode], ErrorCode]
-    write_timeout_ms: int
-    compression: int
-    executors: Mapping[type[Effect], EffectExecutor] = field(default_factory=dict)
-    encode_in_steps: Callable[[R], Steps[tuple[bytes, bytes | None]]] | None = None
-    decode_in_steps: Callable[[bytes, bytes | None], Steps[R | None]] | None = None
-    is_long: Callable[[R], bool] | None = None
 
 
 class ShardRuntime(Generic[S, R]):
@@ -116,17 +69,13 @@ class ShardRuntime(Generic[S, R]):
         self._clock = host.clock
         self._name = f"{spec.topic}-{index}"
         self._shard = spec.new_shard(leader_epoch)
-        self._timeout_s = spec.write_timeout_ms / 1000
         self._parked = ParkedRequests()
-        self._uncommitted: asyncio.Future[None] | None = None
-        """Ends when everything written so far is committed. Use: later responses wait for it."""
-        self._progress_at = Millis(0)
-        """The last commit, or the first write since everything was committed."""
+        self._uncommitted = UncommittedWrites(spec, host.clock)
+        self._log = ShardLog(self._name, spec, host, self._shard, self._uncommitted)
         self._queue = WorkQueue(host, self._name)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._loaded = False
-        self._closed = False
         self.is_resigning = False
         """Whether it replies to the rest of its parked requests in later iterations."""
         self._load_error: ErrorCode | None = None
@@ -134,7 +83,7 @@ class ShardRuntime(Generic[S, R]):
     @property
     def is_serving(self) -> bool:
         """Whether it is loaded and has not resigned."""
-        return self._loaded and not self._closed
+        return self._loaded and not self._log.is_closed
 
     @property
     def is_busy(self) -> bool:
@@ -151,36 +100,35 @@ class ShardRuntime(Generic[S, R]):
     @property
     def must_load(self) -> bool:
         """Whether the log has records."""
-        start, end = self._host.log_range()
-        return end > start
+        return not self._log.is_empty
 
     def start(self, end: int = 0) -> None:
         """Serve: the log up to `end` is loaded. Responses wait until that much is committed."""
         self._loaded = True
-        self._note_uncommitted(self._host.committed_up_to(end))
+        self._uncommitted.note(self._host.committed_up_to(end))
         self._execute_or_log(self._shard.loaded(self._host.metadata.image, self._now()))
 
     async def load(self) -> None:
         """Replay the log, a part per event-loop iteration, then serve."""
         started_ms = self._clock.mono_ms()
         try:
-            end = await self._replay_log()
+            end = await self._log.replay()
         except (KafkaError, DecodeError):
-            if self._closed:
+            if self._log.is_closed:
                 return  # Leadership moved during the load.
             # As in Kafka: serving a part of the log would lose offsets. Clients look up the
             # coordinator again.
             log.exception("Failed to load %s", self._name)
             self._load_error = ErrorCode.NOT_COORDINATOR
             return
-        if self._closed:
+        if self._log.is_closed:
             return
         log.info("Loaded %s in %d ms", self._name, self._clock.mono_ms() - started_ms)
         self.start(end)
 
     def close(self) -> None:
         """Resign: parked requests fail with NOT_COORDINATOR, many of them in later iterations."""
-        self._closed = True
+        self._log.close()
         self._queue.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -232,19 +180,19 @@ class ShardRuntime(Generic[S, R]):
             started = self._queue.run(self._write_in_steps(deciding))
             if isinstance(started, asyncio.Future):
                 return self._unparked(started)
-            return self._when_committed(started)
+            return self._uncommitted.when_committed(started)
         decision = cast("Decision[R, T]", deciding)
         try:
             self._execute(decision)
         except KafkaError as error:
-            raise self._translated(error) from error
-        return self._when_committed(decision.response)
+            raise self._spec.translated(error) from error
+        return self._uncommitted.when_committed(decision.response)
 
     def _decide(self, handle: Callable[[S, Instant], T]) -> T:
         try:
             return handle(self._shard, self._now())
         except KafkaError as error:
-            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and self._is_overdue:
+            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and self._uncommitted.is_overdue:
                 # Kafka's coordinator drops a transition that is not committed in time, and its
                 # next request gets this error. Clients then look for another coordinator; with
                 # the first error they would wait for one that lost its leadership unnoticed.
@@ -264,7 +212,7 @@ class ShardRuntime(Generic[S, R]):
         try:
             yield from self._execute_in_steps(decision)
         except KafkaError as error:
-            raise self._translated(error) from error
+            raise self._spec.translated(error) from error
         return decision.response
 
     def execute_read(self, read: Callable[[S, Instant], T]) -> Response[T]:
@@ -274,10 +222,10 @@ class ShardRuntime(Generic[S, R]):
             KafkaError: NOT_COORDINATOR if this broker has resigned: another one may have written
                 since. Raised by `read` otherwise.
         """
-        self._check_open()
+        self._log.check_open()
         if self._queue.is_busy:
             return self._queue.later(lambda: self.execute_read(read))
-        return self._when_committed(read(self._shard, self._now()))
+        return self._uncommitted.when_committed(read(self._shard, self._now()))
 
     def execute_parked(
         self,
@@ -306,7 +254,9 @@ class ShardRuntime(Generic[S, R]):
                 self._execute(cast("Decision[R, None]", deciding))
             except KafkaError as error:
                 self._unpark(reply_to, parked, error)
-        return self._when_committed(parked.result()) if parked.done() else self._unparked(parked)
+        if parked.done():
+            return self._uncommitted.when_committed(parked.result())
+        return self._unparked(parked)
 
     def _park_in_steps(
         self, reply_to: ReplyTo, parked: "asyncio.Future[T]", deciding: Deciding[Decision[R, None]]
@@ -321,7 +271,7 @@ class ShardRuntime(Generic[S, R]):
         """Raise the error of a request's records, unless the shard has replied already."""
         if not parked.done():
             self._parked.forget(reply_to)
-            raise self._translated(error) from error
+            raise self._spec.translated(error) from error
 
     async def _parked_after(
         self, started: "asyncio.Future[None]", parked: "asyncio.Future[T]"
@@ -335,7 +285,7 @@ class ShardRuntime(Generic[S, R]):
         return await self._unparked(parked)
 
     async def _unparked(self, parked: "asyncio.Future[T]") -> T:
-        response = self._when_committed(await parked)
+        response = self._uncommitted.when_committed(await parked)
         return await response if isinstance(response, Awaitable) else response
 
     async def end_transaction(
@@ -351,12 +301,9 @@ class ShardRuntime(Generic[S, R]):
         """
 
         def end() -> Response[None]:
-            self._check_open()
+            self._log.check_open()
             check()
-            appended = self._host.append(marker)
-            future = self._host.committed(appended)
-            if future is not None:
-                self._note_uncommitted(future)
+            future = self._log.append_marker(marker)
             replay = self._shard.replay_end_of_transaction(producer_id, committed=committed)
             replayed = self._queue.run(replay)
             return None if replayed is None and future is None else self._ended(replayed, future)
@@ -371,7 +318,7 @@ class ShardRuntime(Generic[S, R]):
         if replayed is not None:
             await replayed
         if committed is not None:
-            await self._wait_committed(committed, None)
+            await self._uncommitted.committed(committed)
 
     def on_image(self, delta: MetadataDelta) -> None:
         """Pass new metadata to the shard; a shard that is loading gets it when it is loaded."""
@@ -386,9 +333,9 @@ class ShardRuntime(Generic[S, R]):
         """Execute a decision; raises KafkaError if the records could not be appended."""
         try:
             if decision.records:
-                self._append(decision)
+                self._start_after(self._log.append(decision), decision)
             elif decision.effects:
-                self._start_after(self._uncommitted, decision)
+                self._start_after(self._uncommitted.last, decision)
         except KafkaError as error:
             if decision.append_callback is not None:
                 self._complete_append(decision.append_callback, error.code)
@@ -401,9 +348,10 @@ class ShardRuntime(Generic[S, R]):
         """The same in pieces, for decisions with many or long records or many replies."""
         try:
             if decision.records:
-                yield from self._append_in_steps(decision)
+                future = yield from self._log.append_in_steps(decision)
+                yield from self._start_after_in_steps(future, decision)
             elif decision.effects:
-                self._start_after(self._uncommitted, decision)
+                self._start_after(self._uncommitted.last, decision)
         except KafkaError as error:
             if decision.append_callback is not None:
                 yield from self._complete_append_in_steps(decision.append_callback, error.code)
@@ -433,69 +381,6 @@ class ShardRuntime(Generic[S, R]):
     def _log_failure(self, error: KafkaError) -> None:
         log.warning("Failed to append to %s: %s", self._name, error)
 
-    def _append(self, decision: Decision[R, Any]) -> None:
-        self._check_open()
-        producer = decision.producer
-        batch = self._new_batch(producer)
-        for record in decision.records:
-            self._add(batch, *self._spec.encode(record))
-        appended = self._host.append(batch.build())
-        if decision.replay:
-            producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
-            for at, record in enumerate(decision.records):
-                self._shard.replay(Offset(appended.base_offset + at), record, producer_id)
-        future = self._host.committed(appended)
-        if future is not None:
-            self._note_uncommitted(future)
-        self._start_after(future, decision)
-
-    def _append_in_steps(self, decision: Decision[R, Any]) -> Steps[None]:
-        """One batch, or several if the decision is not atomic."""
-        future = None
-        left = decision.records
-        while left:
-            self._check_open()
-            batch = self._new_batch(decision.producer)
-            size = count = 0
-            for record in left:
-                key, value = yield from self._encode_in_steps(record)
-                self._add(batch, key, value)
-                size += len(key) + len(value or b"")
-                count += 1
-                yield 1
-                if size >= SPLIT_BYTES and not decision.is_atomic:
-                    break
-            self._check_open()
-            appended = self._host.append(batch.build())
-            if decision.replay:
-                producer = decision.producer
-                producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
-                for at, record in enumerate(left[:count]):
-                    offset = Offset(appended.base_offset + at)
-                    yield from self._shard.replay_in_steps(offset, record, producer_id)
-                    yield 1
-            future = self._host.committed(appended)
-            if future is not None:
-                self._note_uncommitted(future)
-            left = left[count:]
-        if future is None:
-            if decision.append_callback is not None:
-                yield from self._complete_append_in_steps(decision.append_callback, None)
-            self._start_effects(decision)
-        else:
-            self._start_after(future, decision)
-
-    def _note_uncommitted(self, future: "asyncio.Future[None] | None") -> None:
-        if self._uncommitted is None or self._uncommitted.done():
-            self._progress_at = self._clock.mono_ms()
-        self._uncommitted = future
-
-    @property
-    def _is_overdue(self) -> bool:
-        """Whether nothing was committed within the write timeout, although something waits."""
-        waits = self._uncommitted is not None and not self._uncommitted.done()
-        return waits and self._clock.mono_ms() - self._progress_at >= self._timeout_s * 1000
-
     def _start_after(
         self, future: "asyncio.Future[None] | None", decision: Decision[R, Any]
     ) -> None:
@@ -504,13 +389,22 @@ class ShardRuntime(Generic[S, R]):
         else:
             future.add_done_callback(lambda done: self._on_committed_later(done, decision))
 
+    def _start_after_in_steps(
+        self, future: "asyncio.Future[None] | None", decision: Decision[R, Any]
+    ) -> Steps[None]:
+        """The same as part of steps: a decision that follows continues them."""
+        if future is not None:
+            self._start_after(future, decision)
+            return
+        if decision.append_callback is not None:
+            yield from self._complete_append_in_steps(decision.append_callback, None)
+        self._start_effects(decision)
+
     def _on_committed_later(
         self, future: "asyncio.Future[None]", decision: Decision[R, Any]
     ) -> None:
-        self._progress_at = self._clock.mono_ms()
-        if self._uncommitted is future:
-            self._uncommitted = None
-        if self._closed or (decision.append_callback is None and not decision.effects):
+        self._uncommitted.on_commit(future)
+        if self._log.is_closed or (decision.append_callback is None and not decision.effects):
             return
         if self._queue.is_busy:
             self._queue.later_event(lambda: self._on_committed_later(future, decision))
@@ -552,51 +446,10 @@ class ShardRuntime(Generic[S, R]):
     def _on_effect(self, effect: Effect, result: Any) -> None:
         if self._queue.is_busy:
             self._queue.later_event(lambda: self._on_effect(effect, result))
-        elif not self._closed:
+        elif not self._log.is_closed:
             self._execute_or_log(self._shard.on_effect_completed(effect, result, self._now()))
 
-    def _new_batch(self, producer: ProducerEpoch | None) -> BatchBuilder:
-        if producer is None:
-            return BatchBuilder(codec=self._spec.compression)
-        return BatchBuilder(
-            codec=self._spec.compression,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            base_sequence=0,
-            transactional=True,
-        )
-
-    def _add(self, batch: BatchBuilder, key: bytes, value: bytes | None) -> None:
-        batch.append(self._clock.wall_ms(), key, value)
-
-    def _encode_in_steps(self, record: R) -> Steps[tuple[bytes, bytes | None]]:
-        if self._spec.encode_in_steps is None:
-            return self._spec.encode(record)
-        return (yield from self._spec.encode_in_steps(record))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-
     # Responses
-
-    def _when_committed(self, response: T) -> Response[T]:
-        if self._uncommitted is None or self._uncommitted.done():
-            return response
-        return self._wait_committed(self._uncommitted, response)
-
-    async def _wait_committed(self, future: "asyncio.Future[None]", response: T) -> T:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                # Shielded: other responses wait for the same future.
-                await asyncio.shield(future)
-        except TimeoutError as error:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed within the write timeout"
-            ) from error
-        except KafkaError as error:
-            raise self._translated(error) from error
-        return response
 
     def _send_replies(self) -> None:
         for reply_to, response in self._shard.take_replies():
@@ -605,13 +458,10 @@ class ShardRuntime(Generic[S, R]):
     def _send_replies_in_steps(self) -> Steps[None]:
         return self._parked.reply_in_steps(self._shard.take_replies())
 
-    def _translated(self, error: KafkaError) -> KafkaError:
-        return KafkaError(self._spec.translate_error(error.code), error.detail)
-
     # Timer
 
     def _arm_timer(self) -> None:
-        if self._closed or not self._loaded:
+        if self._log.is_closed or not self._loaded:
             return
         wake_at = self._shard.wake_at
         if self._timer is not None and self._timer_at is not None:
@@ -633,7 +483,7 @@ class ShardRuntime(Generic[S, R]):
             self._queue.later_event(self._fire)
             return
         self._timer = self._timer_at = None
-        if not self._closed:
+        if not self._log.is_closed:
             self._queue.run_timer(self._fire_in_steps())
 
     def _fire_in_steps(self) -> Steps[None]:
@@ -644,52 +494,6 @@ class ShardRuntime(Generic[S, R]):
 
     def _now(self) -> Instant:
         return Instant(self._clock.mono_ms(), self._clock.wall_ms())
-
-    # Loading
-
-    async def _replay_log(self) -> int:
-        """Replay the whole log, committed or not; returns its end."""
-        at, end = self._host.log_range()
-        turn = self._host.turn()
-        while at < end and not self._closed:
-            batches = self._host.read(at, end=end, max_bytes=LOAD_STEP_BYTES)
-            if not batches:
-                break
-            for header, batch in iter_batches(batches):
-                for units in self._replay_batch(header, batch):
-                    if turn.is_over(units):
-                        await turn.next()
-                        self._check_open()
-                at = header.next_offset
-        return int(end)
-
-    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Steps[None]:
-        yield 1
-        if header.is_control:
-            end = parse_end_transaction(batch)
-            if end is not None:
-                committed = not end.aborted
-                yield from self._shard.replay_end_of_transaction(
-                    header.producer_id, committed=committed
-                )
-            return
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        for record in decode_records(batch):
-            if record.key is None:
-                continue
-            decoded = yield from self._decode_in_steps(record.key, record.value)
-            if decoded is None:
-                log.warning("Skipped a record of unknown type in %s", self._name)
-                continue
-            offset = Offset(record.offset)
-            yield from self._shard.replay_in_steps(offset, decoded, producer_id)
-            yield 2
-
-    def _decode_in_steps(self, key: bytes, value: bytes | None) -> Steps[R | None]:
-        decode = self._spec.decode_in_steps
-        if decode is None or len(value or b"") <= WHOLE_VALUE_BYTES_MAX:
-            return self._spec.decode(key, value)
-        return (yield from decode(key, value))
 
 
 def _decided(deciding: Deciding[Decision[R, T]]) -> Steps[Decision[R, T]]:

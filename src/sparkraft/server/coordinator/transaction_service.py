@@ -8,7 +8,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.internal_topics import TRANSACTION_STATE_TOPIC
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService, HostFactory
 from sparkraft.server.coordinator.responses import Response, catch_error, map_response
-from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
+from sparkraft.server.coordinator.shard_spec import ShardSpec
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sparkraft.server.coordinator.host import ImageSource
     from sparkraft.server.coordinator.marker_sender import MarkerSender
     from sparkraft.server.coordinator.partition_check import AddPartitionsCheck
+    from sparkraft.server.coordinator.shard_runtime import ShardRuntime
 
     TransactionShardRuntime: TypeAlias = ShardRuntime[TransactionShard, TransactionRecord]
 
