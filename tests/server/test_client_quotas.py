@@ -419,7 +419,12 @@ def test_a_node_without_a_broker_holds_quotas_also_after_a_restart(tmp_path):
         )
         async with running(properties) as node:
             client = await connect(node, "CONTROLLER")
-            await client.send(AlterClientQuotasRequest(entries=[entry]))
+
+            async def is_set() -> bool:
+                response = await client.send(AlterClientQuotasRequest(entries=[entry]))
+                return response.entries[0].error_code == 0
+
+            await until(is_set)
             await check_throttled(node)
             await client.close()
         async with running(properties) as node:
