@@ -139,7 +139,7 @@ class Renewal:
         self._share = share
 
     def run(self) -> None:
-        """Renew for as long as the process runs, also after a failure that nobody expected."""
+        """Renew for as long as the process runs, also after an unexpected failure."""
         while True:
             try:
                 self.step()
