@@ -8,7 +8,7 @@ import asyncio
 import importlib
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -519,19 +519,20 @@ def _kafka_16030_loads_outlive_their_leadership() -> Patches:
     _RUNTIME + "test_a_committed_write_is_answered_before_the_work_that_came_after_it",
 )
 def _kafka_16374_commits_wait_for_the_queue() -> Patches:
-    original = ShardRuntime.execute_write
+    original = ShardRuntime.__init__
 
-    async def after_the_queue(self: Any, response: Any) -> Any:
-        found = await response
-        if self._queue.is_busy:
-            await self._queue.later(lambda: None)
-        return found
+    def init(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        wait = self._uncommitted.committed
 
-    def execute_write(self: Any, handle: Any) -> Any:
-        response = original(self, handle)
-        return after_the_queue(self, response) if isinstance(response, Awaitable) else response
+        async def committed(future: Any) -> None:
+            await wait(future)
+            if self._queue.is_busy:
+                await self._queue.later(lambda: None)
 
-    return [(ShardRuntime, "execute_write", execute_write)]
+        self._uncommitted.committed = committed
+
+    return [(ShardRuntime, "__init__", init)]
 
 
 @_plant(
