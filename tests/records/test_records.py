@@ -144,6 +144,44 @@ def test_mutated_records_decode_or_are_refused(at, value):
         pass
 
 
+def outcome(read):
+    """The shapes of the records; None if they are refused."""
+    try:
+        return list(read())
+    except DecodeError:
+        return None
+
+
+def shape_of(record, base_offset):
+    return (record.offset - base_offset, record.timestamp, record.key is not None)
+
+
+sizes = st.sampled_from([0, 1, 62, 63, 64, 65, 200, 8191, 8192])
+"""Around the lengths whose varints have one, two and three bytes."""
+
+
+@given(
+    keys=st.lists(st.tuples(st.none() | sizes, st.none() | sizes), min_size=1, max_size=4),
+    damage=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 255)), max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_damaged_records_are_read_and_refused_as_by_the_plain_walk(keys, damage):
+    """Decoding reads varints of one byte in place, and the scan by a call each."""
+    data = bytearray(
+        build(
+            [
+                (1, None if k is None else bytes(k), None if v is None else bytes(v), [("h", b"v")])
+                for k, v in keys
+            ],
+            base_offset=70,
+        )
+    )
+    for at, value in damage:
+        data[BATCH_OVERHEAD + at % (len(data) - BATCH_OVERHEAD)] = value
+    decoded = outcome(lambda: (shape_of(each, 70) for each in decode_records(bytes(data))))
+    assert decoded == outcome(lambda: map(tuple, scan_records(bytes(data))))
+
+
 @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 30])
 def test_a_lying_record_count_is_refused(count):
     data = bytearray(build([(1, b"key", b"value", [])]))
