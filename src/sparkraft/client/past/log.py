@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.cluster import check
 from sparkraft.client.past.changes import leader_of
+from sparkraft.client.past.decoding import metadata_record
 from sparkraft.client.past.state import PastState
 from sparkraft.client.quorum_admin import describes_quorum
-from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.protocol.messages.k10005_describe_image import DescribeImageRequest
 from sparkraft.protocol.messages.k10006_describe_metadata_log import DescribeMetadataLogRequest
 from sparkraft.records.batch import iter_batches
@@ -88,6 +88,10 @@ class LogRecord(NamedTuple):
     leader_id: int = -1
 
 
+_new = tuple.__new__
+"""A named tuple without the call of its `__new__`."""
+
+
 class PastReader:
     """Requests to one node, which keeps images between the pages of a request."""
 
@@ -107,7 +111,7 @@ class PastReader:
             answer = await self._send(request)
             for _, view in iter_batches(answer.records or b"", partial_tail=False):
                 for record in decode_records(view):
-                    state.apply(decode_metadata_record(record.value or b"")[0])
+                    state.apply(metadata_record(record.value or b""))
             if answer.next_cursor < 0:
                 break
             request = DescribeImageRequest(
@@ -198,17 +202,20 @@ def _range_of(answer: Any) -> LogRange:
 
 def records_of(header: BatchHeader, view: memoryview, wanted: range) -> Iterator[LogRecord]:
     """The records of a batch whose offsets are in `wanted`."""
-    epoch, at_ms = header.partition_leader_epoch, header.max_timestamp
-    for each in decode_records(view):
-        if each.offset not in wanted:
+    epoch, at_ms, is_control = (
+        header.partition_leader_epoch,
+        header.max_timestamp,
+        header.is_control,
+    )
+    for offset, _, key, value, _ in decode_records(view):
+        if offset not in wanted:
             continue
-        if not header.is_control:
-            record = decode_metadata_record(each.value or b"")[0]
-            yield LogRecord(each.offset, epoch, at_ms, record)
+        if not is_control:
+            yield _new(LogRecord, (offset, epoch, at_ms, metadata_record(value or b""), -1))
             continue
-        leader_id = leader_of(each.key, each.value)
+        leader_id = leader_of(key, value)
         if leader_id is not None:
-            yield LogRecord(offset=each.offset, epoch=epoch, at_ms=at_ms, leader_id=leader_id)
+            yield LogRecord(offset=offset, epoch=epoch, at_ms=at_ms, leader_id=leader_id)
 
 
 def apply_to(state: PastState, each: LogRecord) -> None:

@@ -10,12 +10,13 @@ object has no effect.
 from __future__ import annotations
 
 import marshal
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.protocol.messages import metadata_records as records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     ToTuple = Callable[[Iterable[Any]], tuple[Any, ...]]
 
@@ -97,6 +98,9 @@ class PastAcl(NamedTuple):
     operation: int
     permission: int
 
+
+_new = tuple.__new__
+"""A named tuple without the call of its `__new__`: a replay makes millions."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 
@@ -230,7 +234,7 @@ class PastState:
         state.scram, state.quotas = last
         state.brokers = {each[0]: PastBroker(*each) for each in brokers}
         state.controllers = {each[0]: PastController(*each) for each in controllers}
-        make = PastPartition._make
+        make = partial(_new, PastPartition)
         for name, topic_id, indexes, partitions in topics:
             made = dict(zip(indexes, map(make, partitions), strict=True))
             state.topics[topic_id] = PastTopic(name, topic_id, made)
@@ -246,33 +250,35 @@ def _ids(given: Iterable[Any] | None) -> tuple[bytes, ...]:
     return tuple(map(bytes, given or ()))
 
 
-def _changed(old: tuple[int, ...], new: Sequence[int] | None, to_tuple: ToTuple) -> tuple[int, ...]:
-    return old if new is None else to_tuple(new)
-
-
 def merged(partition: PastPartition, change: Any, to_tuple: ToTuple = tuple) -> PastPartition:
     """Apply a PartitionChangeRecord; its null fields leave the partition unchanged."""
-    replicas = _changed(partition.replicas, change.replicas, to_tuple)
-    directories = partition.directories
+    (
+        replicas, isr, elr, last_known_elr, leader, leader_epoch, partition_epoch,
+        directories, adding, removing, recovery,
+    ) = partition  # fmt: skip
+    if change.isr is not None:
+        isr = to_tuple(change.isr)
+    if change.replicas is not None:
+        replicas = to_tuple(change.replicas)
+    if change.adding_replicas is not None:
+        adding = to_tuple(change.adding_replicas)
+    if change.removing_replicas is not None:
+        removing = to_tuple(change.removing_replicas)
+    if change.eligible_leader_replicas is not None:
+        elr = to_tuple(change.eligible_leader_replicas)
+    if change.last_known_elr is not None:
+        last_known_elr = to_tuple(change.last_known_elr)
     if change.directories is not None or len(directories) != len(replicas):
         directories = to_tuple(_ids(change.directories) or (bytes(16),) * len(replicas))
-    leader, leader_epoch = partition.leader, partition.leader_epoch
     if change.leader != LEADER_UNCHANGED:
         leader, leader_epoch = change.leader, leader_epoch + 1
-    recovery = change.leader_recovery_state
-    return PastPartition(
-        replicas,
-        _changed(partition.isr, change.isr, to_tuple),
-        _changed(partition.elr, change.eligible_leader_replicas, to_tuple),
-        _changed(partition.last_known_elr, change.last_known_elr, to_tuple),
-        leader,
-        leader_epoch,
-        partition.partition_epoch + 1,
-        directories,
-        _changed(partition.adding, change.adding_replicas, to_tuple),
-        _changed(partition.removing, change.removing_replicas, to_tuple),
-        partition.recovery if recovery == RECOVERY_UNCHANGED else recovery,
-    )
+    if change.leader_recovery_state != RECOVERY_UNCHANGED:
+        recovery = change.leader_recovery_state
+    after = (
+        replicas, isr, elr, last_known_elr, leader, leader_epoch, partition_epoch + 1,
+        directories, adding, removing, recovery,
+    )  # fmt: skip
+    return _new(PastPartition, after)
 
 
 def _apply_partition_change(state: PastState, record: Any) -> None:
