@@ -47,6 +47,7 @@ SCREENS = {
     "/brokers/1?as-of=20": "#moment.past",
     "/configs?resource=broker&name=1&as-of=20": "[data-key^=config-]",
     "/security?as-of=20": "[data-form=who-may]",
+    "/reassignments?as-of=20": "#moment.past",
     "/controller": ".note",
 }
 """Path → an element that is there once the screen is drawn."""

@@ -307,6 +307,29 @@ def test_leaders_are_elected_and_replicas_move(
     remove_throttles(console, cookie)
 
 
+def get(console: ConsoleProcess, path: str) -> Json:
+    connection = http.client.HTTPConnection(console.address.removeprefix("http://"), timeout=60)
+    connection.request("GET", path)
+    found: Json = json.loads(connection.getresponse().read())
+    return found
+
+
+def offset_of(console: ConsoleProcess, partition: str, what: str) -> int:
+    """The offset of the newest change of a partition that does `what`."""
+    changes = get(console, "/api/changes")["changes"]
+    found = [
+        int(one["offset"])
+        for one in changes
+        if one["text"].startswith(f"{partition}: ") and what in one["text"]
+    ]
+    assert found, changes
+    return found[0]
+
+
+def without_progress(moves: list[Json]) -> list[Json]:
+    return [{key: value for key, value in one.items() if key != "progress"} for one in moves]
+
+
 def test_a_slow_move_is_shown_and_canceled(
     cluster: Cluster, console: ConsoleProcess, cookie: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,14 +344,8 @@ def test_a_slow_move_is_shown_and_canceled(
     wish = {"kind": "reassign", "topic": "slow", "partition": 0, "replicas": [2], "throttle": 1}
     done(console, "/api/change", wish, cookie)
 
-    def shown() -> Json:
-        connection = http.client.HTTPConnection(console.address.removeprefix("http://"), timeout=60)
-        connection.request("GET", "/api/reassignments")
-        found: Json = json.loads(connection.getresponse().read())
-        return found
-
     def has_begun() -> bool:
-        found = shown()
+        found = get(console, "/api/reassignments")
         (move,) = found["moves"]
         assert (move["topic"], move["adding"], move["removing"]) == ("slow", [2], [1])
         (progress,) = move["progress"]
@@ -338,11 +355,14 @@ def test_a_slow_move_is_shown_and_canceled(
         return has_throttles and 0 < int(progress["bytes"]) < int(progress["ofBytes"])
 
     wait_until(has_begun, "a part of the replica has arrived", 60)
-    listed = shown()
-    capsys.readouterr()
-    assert cli.main([*listed["command"].split()[1:], "--output", "json"]) == 0
-    moves = [{k: v for k, v in one.items() if k != "progress"} for one in listed["moves"]]
-    assert moves == json.loads(capsys.readouterr().out)
+    listed = get(console, "/api/reassignments")
+
+    def printed(command: str) -> Any:
+        capsys.readouterr()
+        assert cli.main([*command.split()[1:], "--output", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert without_progress(listed["moves"]) == printed(listed["command"])
     assert "still being" in str(problem(console, {"kind": "remove-throttles"}, cookie))
     cancel = {"kind": "cancel-reassignment", "topic": "slow"}
     plan = done(console, "/api/change-plan", cancel, cookie)
@@ -351,6 +371,52 @@ def test_a_slow_move_is_shown_and_canceled(
     replicas_are(cluster, "slow", [[1]])
     assert "nothing of it" in str(problem(console, cancel, cookie))
     remove_throttles(console, cookie)
+    # As of then, also the throttles that are removed by now.
+    begun = offset_of(console, "slow-0", "adding none → 2")
+    canceled = offset_of(console, "slow-0", "adding 2 → none")
+    then = get(console, f"/api/reassignments?at={begun}")
+    assert then["moves"] == [{**one, "progress": None} for one in listed["moves"]]
+    assert without_progress(then["moves"]) == printed(then["command"])
+    assert then["throttles"] == listed["throttles"]
+    after = get(console, f"/api/reassignments?at={canceled}")
+    assert after["moves"] == printed(after["command"]) == []
+    assert get(console, "/api/reassignments")["throttles"] == []
+
+
+@pytest.mark.browser
+def test_the_screen_of_moves_shows_those_of_an_earlier_moment(
+    browser: Browser, cluster: Cluster, console: ConsoleProcess, cookie: str, tmp_path: Path
+) -> None:
+    create(cluster, "earlier", {0: [1]})
+    wish = {"kind": "reassign", "topic": "earlier", "partition": 0, "replicas": [2]}
+    done(console, "/api/change", wish, cookie)
+    replicas_are(cluster, "earlier", [[2]])
+    at = offset_of(console, "earlier-0", "adding none → 2")
+
+    async def look(console: ConsoleProcess) -> None:
+        path = f"/reassignments?as-of={at}#t={console.token}"
+        async with browser.visiting(console.address, path) as visit:
+            page = visit.page
+            moves = page.get_by_role("table", name="Reassignments")
+            lead, forms = page.locator(".lead"), page.get_by_text("Remove all throttles")
+            await expect(page.locator("#moment .label")).to_contain_text(f"as of offset {at}")
+            await expect(lead).to_have_text("1 partition being reassigned.")
+            cells = moves.get_by_role("row").nth(1).get_by_role("cell")
+            await expect(cells).to_have_text(["earlier-0", "2, 1", "2", "1"])
+            await expect(page.locator("p.note")).to_have_count(0)
+            await expect(page.locator(".command code")).to_contain_text(f"--at-offset {at}")
+            await expect(page.locator("#visitor")).to_contain_text("editor")
+            await expect(forms).to_have_count(0)
+            await page.get_by_role("button", name="One change back").click()
+            await expect(lead).to_have_text("Nothing is being reassigned.")
+            await page.get_by_role("button", name="One change on").click()
+            await expect(moves).to_contain_text("earlier-0")
+            await page.get_by_role("button", name="Back to now").click()
+            await expect(lead).to_have_text("Nothing is being reassigned.")
+            await expect(forms).to_be_visible()
+
+    with ConsoleProcess(cluster.bootstrap, tmp_path) as own:
+        browser.run(look(own))
 
 
 def test_records_are_deleted_below_an_offset(

@@ -209,6 +209,7 @@ def test_what_kafka_lacks_is_named(place: Place) -> None:
         ("broker", {"broker": 1, "at": 5}, NO_JOURNAL),
         ("configs", {"resource": "topic", "name": TOPIC, "at": 5}, NO_METADATA),
         ("security", {"at": 5}, NO_METADATA),
+        ("reassignments", {"at": 5}, NO_METADATA),
     ]:
         status, text = responded(place.console, path, **query)
         assert (path, status) == (path, 502)

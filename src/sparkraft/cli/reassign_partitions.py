@@ -1,7 +1,8 @@
 """`reassign-partitions`: moves partitions to other brokers, as `kafka-reassign-partitions.sh`.
 
 --generate proposes a plan, --execute starts it, --verify reports its progress and removes its
-throttles at the end, --cancel reverts it, --list shows ongoing reassignments.
+throttles at the end, --cancel reverts it, --list shows ongoing reassignments, or those of an
+earlier moment.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.moment_options import add_moment, moment_of, past_state
 from sparkraft.cli.options import Options, Values, exactly_one, numbers
 from sparkraft.cli.reassignment_tool import Tool, plural
 from sparkraft.cli.session import connected, print_json, run
@@ -20,6 +22,7 @@ from sparkraft.client import reassignment_plans as plans
 from sparkraft.client import reassignments
 from sparkraft.client.errors import sentence_of
 from sparkraft.client.leadership import LeadershipAdmin
+from sparkraft.client.past.moves import reassignments_of
 from sparkraft.client.reassignment_plans import name_of, names_of
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ _ACTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--reassignment-json-file",),
         ("--preserve-throttles", "--timeout", "--bootstrap-controller"),
     ),
-    "--list": ((), ("--bootstrap-controller",)),
+    "--list": ((), ("--bootstrap-controller", "--at-offset", "--at-time")),
 }
 """Action → options it needs, options it takes."""
 
@@ -75,6 +78,7 @@ def main(argv: list[str]) -> int:
     options.flag("--cancel", "return the partitions to their previous brokers")
     options.flag("--list", "the moves under way")
     _arguments(options)
+    add_moment(options)
     options.output()
     values = options.parse(argv)
     action = exactly_one(values, _ACTIONS)
@@ -115,11 +119,13 @@ def _check_options(values: Values, action: str) -> None:
     needed, taken = _ACTIONS[action]
     every = {name for both in _ACTIONS.values() for names in both for name in names}
     for name in sorted(every):
-        given = getattr(values, name.lstrip("-").replace("-", "_")) not in {None, False}
+        value = getattr(values, name.lstrip("-").replace("-", "_"))
+        given = value is not None and value is not False
         if given and name not in (*needed, *taken):
             raise UsageError(f"{name} does not go with {action}")
         if not given and name in needed:
             raise UsageError(f"{action} needs {name}")
+    moment_of(values)
 
 
 async def _main(values: Values, work: Any) -> int:
@@ -319,7 +325,12 @@ async def _cancel(tool: Tool) -> Any:
 
 
 async def _list(tool: Tool) -> Any:
-    ongoing = await tool.admin.reassignments()
+    moment = moment_of(tool.values)
+    if moment is None:
+        ongoing = await tool.admin.reassignments()
+    else:
+        state, _ = await past_state(tool.admin.cluster, moment)
+        ongoing = reassignments_of(state)
     lines = []
     for tp, r in sorted(ongoing.items()):
         parts = [("replicas", r.replicas), ("adding", r.adding), ("removing", r.removing)]

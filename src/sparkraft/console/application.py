@@ -17,7 +17,7 @@
 /api/timeline     how far the metadata log is indexed
 /api/moment       a change of the metadata log by number, time or offset, or by a typed text
 /api/past         the document of `explain cluster --at-offset`; topics, topic, partition, broker,
-                  configs, security and who-may take `at`, too
+                  configs, reassignments, security and who-may take `at`, too
 /api/changes      the last changes up to an offset, the differences from now, and with `from` and
                   `to` those of two typed moments
 /api/messages     records of a topic, a JSON document per line while they are read
@@ -266,7 +266,14 @@ class Console:
     def _more_documents(self) -> Iterator[tuple[str, Make]]:
         more, past = self._more, self._past
         yield "log-dirs", lambda _: more.replicas.log_dirs()
-        yield "reassignments", lambda _: more.replicas.reassignments()
+        yield (
+            "reassignments",
+            lambda query: (
+                past.reassignments(query.at_offset)
+                if query.at_offset >= 0
+                else more.replicas.reassignments()
+            ),
+        )
         yield (
             "security",
             lambda query: (

@@ -14,9 +14,11 @@ from sparkraft.client.explain.past_cluster import INTERNAL, facts_of, topic_info
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.past.changes import acl_text, resource_text
 from sparkraft.client.past.compare import compared, differences
+from sparkraft.client.past.moves import reassignments_of, throttles_of
 from sparkraft.console.moment_text import MomentError
 from sparkraft.console.moments import offset_of
 from sparkraft.console.past_settings import PastSettings
+from sparkraft.console.replica_views import reassignments_json
 from sparkraft.console.views import topic_now
 
 if TYPE_CHECKING:
@@ -93,6 +95,12 @@ class PastViews:
         """A topic as of an offset."""
         document = await self._timeline.as_of(at_offset, lambda state: self._topic(state, name))
         command = self._command(f"explain topic {name} --at-offset {at_offset}")
+        return {**document, "command": command}
+
+    async def reassignments(self, at_offset: int) -> Json:
+        """The reassignments as of an offset, and the throttles that were set."""
+        document = await self._timeline.as_of(at_offset, _reassignments)
+        command = self._command(f"reassign-partitions --list --at-offset {at_offset}")
         return {**document, "command": command}
 
     async def changes(self, at_offset: int, *, first: str = "", last: str = "") -> Json:
@@ -206,6 +214,10 @@ class PastViews:
             "acls": [acl_text(acl) for acl in acls],
             "command": self._command(f"metadata-log --to {at_offset}"),
         }
+
+
+def _reassignments(state: PastState) -> Json:
+    return reassignments_json(reassignments_of(state), throttles_of(state), sizes=None)
 
 
 def past_topic_row(topic: PastTopic) -> Json:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.client.cluster import Cluster
-    from sparkraft.client.values import LogDir, Reassignment
+    from sparkraft.client.values import LogDir, Reassignment, Resource
 
 Json = dict[str, Any]
 
@@ -67,19 +67,10 @@ class ReplicaViews:
 
     async def _reassignments(self) -> Json:
         ongoing = await self._admin.reassignments()
-        shown = dict(sorted(ongoing.items())[:MOVES_SHOWN])
-        sizes = await self._sizes(shown)
+        sizes = await self._sizes(dict(_shown(ongoing)))
         throttles = await reassignments.throttles(self._admin)
-        return {
-            "moves": [_move_json(tp, move, sizes) for tp, move in shown.items()],
-            "moreMoves": len(ongoing) - len(shown),
-            "throttles": [
-                {"resource": kind.name.lower(), "name": name, "config": config, "value": value}
-                for (kind, name), entries in throttles.items()
-                for config, value in entries
-            ],
-            "command": self._command("reassign-partitions --list"),
-        }
+        document = reassignments_json(ongoing, throttles, sizes)
+        return {**document, "command": self._command("reassign-partitions --list")}
 
     async def _sizes(self, moves: Mapping[TopicPartition, Reassignment]) -> Sizes:
         if not moves:
@@ -97,21 +88,49 @@ class ReplicaViews:
         }
 
 
-def _move_json(tp: TopicPartition, move: Reassignment, sizes: Sizes) -> Json:
-    """A reassignment; the largest present replica is what the new ones will have."""
-    before = [broker for broker in move.replicas if broker not in move.adding]
-    most = max((sizes.get((tp, broker), 0) for broker in before), default=0)
+def reassignments_json(
+    ongoing: Mapping[TopicPartition, Reassignment],
+    throttles: Mapping[Resource, list[tuple[str, str]]],
+    sizes: Sizes | None,
+) -> Json:
+    """The document of reassignments; without `sizes`, their progress is unknown."""
+    shown = _shown(ongoing)
+    return {
+        "moves": [_move_json(tp, move, sizes) for tp, move in shown],
+        "moreMoves": len(ongoing) - len(shown),
+        "throttles": [
+            {"resource": kind.name.lower(), "name": name, "config": config, "value": value}
+            for (kind, name), entries in throttles.items()
+            for config, value in entries
+        ],
+    }
+
+
+def _shown(
+    ongoing: Mapping[TopicPartition, Reassignment],
+) -> list[tuple[TopicPartition, Reassignment]]:
+    return sorted(ongoing.items(), key=lambda each: each[0])[:MOVES_SHOWN]
+
+
+def _move_json(tp: TopicPartition, move: Reassignment, sizes: Sizes | None) -> Json:
     return {
         "topic": tp[0],
         "partition": tp[1],
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "removing": list(move.removing),
-        "progress": [
-            {"broker": broker, "bytes": sizes.get((tp, broker), 0), "ofBytes": most}
-            for broker in move.adding
-        ],
+        "progress": None if sizes is None else _progress_json(tp, move, sizes),
     }
+
+
+def _progress_json(tp: TopicPartition, move: Reassignment, sizes: Sizes) -> list[Json]:
+    """The largest present replica is what the new ones will have."""
+    before = [broker for broker in move.replicas if broker not in move.adding]
+    most = max((sizes.get((tp, broker), 0) for broker in before), default=0)
+    return [
+        {"broker": broker, "bytes": sizes.get((tp, broker), 0), "ofBytes": most}
+        for broker in move.adding
+    ]
 
 
 def _dir_json(found: LogDir) -> Json:
