@@ -18,6 +18,8 @@ export class Rows {
     this.shown = null;
     this.drawing = 0;
     this.view = null;
+    this.above = space();
+    this.below = space();
     this.drawn = new Map();
   }
 
@@ -35,26 +37,36 @@ export class Rows {
     return { class: "window", "data-key": `window-${this.kind}`, role: "rowgroup", tabindex: "0", "aria-label": `Rows of ${this.name.toLowerCase()}` };
   }
 
-  // Draw the rows in view, into the document.
+  // Draw the rows in view, into the document. Rows that stay in view are not touched.
   drawRows() {
-    const { items } = this.shown;
+    const { items, keyOf } = this.shown;
     const first = Math.max(0, Math.min(Math.floor(this.top / ROW) - SPARE, items.length - 1));
     const last = Math.min(items.length, first + Math.ceil(HEIGHT / ROW) + 2 * SPARE);
     const before = this.drawn;
-    this.drawn = new Map();
-    morph(this.view, el("div", this.attributes(),
-      space(first * ROW),
-      items.slice(first, last).map((item, at) => this.row(item, first + at, before)),
-      space((items.length - last) * ROW)));
+    this.drawn = new Map(items.slice(first, last).map((item, at) => {
+      const key = keyOf(item);
+      return [key, this.row(key, item, first + at, before.get(key))];
+    }));
+    for (const [key, { node }] of before) if (!this.drawn.has(key)) node.remove();
+    this.above.setAttribute("height", first * ROW);
+    this.below.setAttribute("height", Math.max(0, items.length - last) * ROW);
+    let following = this.above.nextSibling;
+    for (const { node } of this.drawn.values()) {
+      if (node === following) following = node.nextSibling;
+      else this.view.insertBefore(node, following);
+    }
   }
 
-  row(item, at, before) {
-    const key = this.shown.keyOf(item);
-    const facts = this.shown.factsOf(item);
+  // A row with what it shows; the one before it, changed if its facts are others.
+  row(key, item, at, before) {
+    const { shown } = this;
+    if (before?.shown === shown) return before;
+    const facts = shown.factsOf(item);
     const text = JSON.stringify(facts);
-    this.drawn.set(key, text);
     const attributes = { class: "row", role: "row", "aria-rowindex": at + 2, "data-key": key };
-    return before.get(key) === text ? stub("div", attributes) : el("div", attributes, this.shown.cellsOf(facts));
+    const fresh = before?.text === text ? stub("div", attributes) : el("div", attributes, shown.cellsOf(facts));
+    if (before) morph(before.node, fresh);
+    return { node: before?.node ?? fresh, text, shown };
   }
 
   onDrawn(root) {
@@ -65,6 +77,7 @@ export class Rows {
       return;
     }
     this.view = view;
+    this.view.replaceChildren(this.above, this.below);
     this.drawn.clear();
     this.drawRows();
     view.scrollTop = this.top;
@@ -83,4 +96,4 @@ export class Rows {
 export const cell = (attributes, ...children) => el("span", { role: "cell", ...attributes }, children);
 
 // The room of rows that are not in the document; an attribute, since inline styles are not allowed.
-const space = (height) => svg("svg", { class: "space", width: 1, height: Math.max(0, height), "aria-hidden": "true" });
+const space = () => svg("svg", { class: "space", width: 1, height: 0, "aria-hidden": "true" });
