@@ -1,5 +1,7 @@
 """Deletion of topics, against a run of Kafka 3.9.2: t2 was deleted, t3 waited for a directory."""
 
+from dataclasses import replace
+
 import pytest
 
 from sparkraft.zookeeper.controller import (
@@ -8,6 +10,7 @@ from sparkraft.zookeeper.controller import (
     partitions,
     replicas,
     store,
+    topics,
     znodes,
 )
 from sparkraft.zookeeper.controller.requests import StopReplicaRequest, UpdateMetadataRequest
@@ -125,6 +128,26 @@ def test_other_topics_are_not_resumed():
     respond(cluster, 2)
     assert cluster.context.topics == {"t2"}
     assert cluster.writes == []
+
+
+def test_topics_stay_if_deletion_is_disabled():
+    """Old tools write the znode whatever delete.topic.enable is; a failover may find it."""
+    cluster = cluster_of(1, 2)
+    cluster.active.controller_id = 1
+    cluster.active.settings = replace(cluster.active.settings, deletes_topics=False)
+    cluster.make("/admin/delete_topics/unknown")
+    cluster.run(topics.on_deletions_changed(cluster.active))
+    assert cluster.znodes.get("/admin/delete_topics").children == set()
+    cluster.make("/admin/delete_topics/t2")
+    cluster.active.reset()
+    cluster.context.epoch = 7
+    cluster.run(failover.fail_over(cluster.active))
+    assert cluster.znodes.get("/admin/delete_topics").children == set()
+    text = "t2: not deleted, because delete.topic.enable is false"
+    assert cluster.active.journal.of("deletion") == [text] * 2
+    assert cluster.context.topics_to_be_deleted == set()
+    assert cluster.read(AT)["leader"] == 2
+    assert not any(isinstance(each, StopReplicaRequest) for each in cluster.sent)
 
 
 @pytest.mark.parametrize("live", [True, False])

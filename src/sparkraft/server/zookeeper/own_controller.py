@@ -167,6 +167,7 @@ class OwnController:
                 unclean_leader_election=config.flag("unclean.leader.election.enable"),
                 imbalance_max=config.number("leader.imbalance.per.broker.percentage") / 100,
                 protocol=protocol,
+                deletes_topics=config.flag("delete.topic.enable"),
             ),
             new_topic_id=partial(random_uuid, env.entropy) if protocol.has_topic_ids else None,
         )

@@ -22,6 +22,7 @@ class Settings:
         unclean_leader_election: `unclean.leader.election.enable`, for topics without a config.
         imbalance_max: `leader.imbalance.per.broker.percentage`, as a ratio.
         protocol: inter.broker.protocol.version; None in a rehearsal, in which /feature stays as it
+        deletes_topics: `delete.topic.enable`.
             is.
     """
 
@@ -29,6 +30,7 @@ class Settings:
     unclean_leader_election: bool = False
     imbalance_max: float = 0.1
     protocol: ProtocolVersion | None = None
+    deletes_topics: bool = True
 
     @property
     def writes_isrs(self) -> bool:

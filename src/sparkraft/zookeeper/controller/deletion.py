@@ -12,13 +12,21 @@ The deletion of a replica ends with the response of its broker. A response that 
 partition counts as none, as in Kafka.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sparkraft.zookeeper.controller import partitions, replicas, store
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import PartitionStatus, ReplicaStatus
 from sparkraft.zookeeper.controller.steps import Send, Steps
 from sparkraft.zookeeper.controller.values import Replica
+
+
+def discard(active: Active, topics: Sequence[str]) -> Steps[None]:
+    """Remove requests to delete topics: `delete.topic.enable` is false."""
+    yield from store.delete_deletions(topics, active.context.epoch_version)
+    for topic in topics:
+        text = f"{topic}: not deleted, because delete.topic.enable is false"
+        active.journal.add("deletion", text, topic=topic)
 
 
 def enqueue(active: Active, topics: Iterable[str]) -> Steps[None]:

@@ -5,7 +5,7 @@
     2. Delete the notifications of log directories and of ISR changes: all states are read now.
     3. Read brokers, topics, assignments and states into the context.
     4. Read the topics to be deleted; those with an offline replica or a
-       reassignment are ineligible.
+       reassignment are ineligible. With delete.topic.enable=false, none is deleted.
     5. Send the live brokers to all brokers, before any LeaderAndIsr: a broker does not follow a
        leader that it does not know (KAFKA-4443).
     6. Start the replicas: LeaderAndIsr to all online ones; offline ones leave the ISR.
@@ -52,7 +52,8 @@ def fail_over(active: Active) -> Steps[None]:
             active.journal.add("failover", f"wrote /feature in version {version}")
     yield from _delete_notifications(active)
     yield from load(active)
-    yield from _find_deletions(active)
+    discarded = yield from _find_deletions(active)
+    yield from deletion.discard(active, discarded)
     yield from _send_live_brokers(active)
     yield from _start_replicas(active)
     yield from _start_partitions(active)
@@ -104,11 +105,13 @@ def load(active: Active) -> Steps[None]:
     active.journal.add("failover", f"read {counts}")
 
 
-def _find_deletions(active: Active) -> Steps[None]:
+def _find_deletions(active: Active) -> Steps[list[str]]:
+    """Find the topics to be deleted; return those that are not, because deletion is disabled."""
     context = active.context
-    context.topics_to_be_deleted = set(
-        (yield from store.read_children(znodes.DELETE_TOPICS, watch=True))
-    )
+    found = yield from store.read_children(znodes.DELETE_TOPICS, watch=True)
+    if not active.settings.deletes_topics:
+        return found
+    context.topics_to_be_deleted = set(found)
     waiting = {topic for topic, _ in context.being_reassigned}
     for piece in pieces(context.replicas(context.topics_to_be_deleted)):
         waiting.update(
@@ -122,6 +125,7 @@ def _find_deletions(active: Active) -> Steps[None]:
     )
     active.journal.add("failover", text)
 
+    return []
 
 def _send_live_brokers(active: Active) -> Steps[None]:
     active.batch.add_update_metadata(active.context.live_or_shutting_down)

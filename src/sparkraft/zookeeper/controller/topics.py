@@ -83,13 +83,19 @@ def _restore(active: Active, name: str, found: AbstractSet[int]) -> Steps[None]:
 
 
 def on_deletions_changed(active: Active) -> Steps[None]:
-    """Read /admin/delete_topics; delete topics, and requests for unknown topics."""
+    """Read /admin/delete_topics; delete topics, and requests for unknown topics.
+
+    With delete.topic.enable=false, all requests are deleted, and no topic.
+    """
     context = active.context
     wanted = set((yield from store.read_children(znodes.DELETE_TOPICS, watch=True)))
     unknown = sorted(wanted - context.topics)
     if unknown:
         yield from store.delete_deletions(unknown, context.epoch_version)
     existing = wanted & context.topics
+    if not active.settings.deletes_topics:
+        yield from deletion.discard(active, sorted(existing))
+        return
     for topic in sorted(existing - context.topics_to_be_deleted):
         active.journal.add("deletion", f"{topic}: requested", topic=topic)
     if existing:
