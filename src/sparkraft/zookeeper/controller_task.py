@@ -9,7 +9,8 @@ As Kafka 3.9 (`ControllerEventManager`, `KafkaController`):
     * `expire` is the barrier before a new session: all waiting events are dropped, their submitters
       are answered, and the controller resigns.
     * An exception ends its event only. If it left requests that were not sent, brokers no longer
-      know what ZooKeeper has, so the controller gives its role away.
+      know what ZooKeeper has, and after a failover that failed, the controller does not know the
+      cluster; so the controller gives its role away.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sparkraft.zookeeper.controller import election
 from sparkraft.zookeeper.controller.events import ControlledShutdown, EventQueue, Expired, event_of
 from sparkraft.zookeeper.driver import execute
 from sparkraft.zookeeper.errors import SessionExpiredError, ZooKeeperError
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -151,15 +153,22 @@ class ControllerTask:
             await self._give_away(client)
 
     async def _give_away(self, client: ZooKeeperClient) -> None:
-        """Resign if requests are left that were not sent (`IllegalStateException` in Kafka)."""
+        """Resign if requests are left that were not sent, or the failover did not succeed.
+
+        Kafka 3.9: `IllegalStateException` of a batch, and any exception in `elect`.
+        """
         active = self.controller.active
-        if active.batch.is_empty:
+        if not active.batch.is_empty:
+            reason = "a decision failed before its requests were sent"
+        elif active.is_active and not active.has_taken_over:
+            reason = "the failover failed"
+        else:
             return
         active.batch.clear()
-        decision = election.move_away(active, "a decision failed before its requests were sent")
+        decision = election.move_away(active, reason)
         try:
             await execute(client, decision, self._send)
-        except ZooKeeperError as error:
+        except (ZooKeeperError, ZnodeError) as error:
             _LOG.warning("The controller could not give its role away: %s", error)
 
 

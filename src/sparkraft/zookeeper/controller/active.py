@@ -51,6 +51,7 @@ class Active:
         controller_id: the controller that /controller named when it was last read.
         context: the cluster; empty unless this node is the controller.
         new_topic_id: makes the id of a topic without one; None: such topics get none, as before
+        has_taken_over: whether the failover of the controller that this node is has succeeded.
             inter.broker.protocol.version 2.8, and in a rehearsal.
         batch: requests of the running decision.
     """
@@ -59,6 +60,7 @@ class Active:
     controller_id: int = NO_CONTROLLER
     context: ControllerContext = field(default_factory=ControllerContext)
     journal: ControllerJournal = field(default_factory=ControllerJournal)
+    has_taken_over: bool = False
     new_topic_id: Callable[[], Uuid] | None = None
     batch: RequestBatch = field(init=False)
 
@@ -78,3 +80,4 @@ class Active:
         """Forget the cluster and all requests that were not sent."""
         self.context = ControllerContext()
         self.batch = RequestBatch(self.context)
+        self.has_taken_over = False

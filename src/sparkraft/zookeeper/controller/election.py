@@ -63,6 +63,7 @@ def compete(active: Active, now_ms: int) -> Steps[bool]:
     active.journal.add("attempt", text + (", its reply was lost" if outcome.reply_was_lost else ""))
     try:
         yield from fail_over(active)
+        active.has_taken_over = True
     except ControllerMovedError as error:
         yield from maybe_resign(active, str(error))
     except SessionExpiredError:
