@@ -322,7 +322,6 @@ class OwnController:
         """Stand for the controller from when the broker is `registered`."""
         await registered.wait()
         self._configs.add_listener(self._on_config_change)
-        self._allow_unclean_elections(on_start=True)
         self._session.add_watcher(self.task.on_watch)
         self._session.add_expiry_listener(self.task.expire)
         self._session.add_session_listener(self._stand)
@@ -332,6 +331,8 @@ class OwnController:
 
     async def _stand(self) -> None:
         self.task.put(Reelect())
+        # Changes of configs while there was no session have no notification.
+        self._allow_unclean_elections(on_start=True)
 
     async def stop(self) -> None:
         """Stop; the end of the session deletes /controller."""
