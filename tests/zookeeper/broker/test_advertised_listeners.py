@@ -1,6 +1,8 @@
 """advertised.listeners of a running broker; on a simulated ensemble, under our controller."""
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,10 +10,13 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.producer import Producer
 from sparkraft.client.values import ConfigOperation
 from sparkraft.metadata.image import EMPTY_IMAGE, ResourceType
+from sparkraft.server.broker.broker_epoch import BrokerEpoch
 from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.server.zookeeper.advertised import AdvertisedListeners
-from sparkraft.zookeeper.requests import SetData
-from tests.server.harness import run, until
+from sparkraft.server.zookeeper.lifecycle import ZooKeeperLifecycle
+from sparkraft.zookeeper.errors import Code, SessionExpiredError
+from sparkraft.zookeeper.requests import GetChildren, Multi, SetData
+from tests.server.harness import make_env, run, until
 from tests.support.relay import Relay
 from tests.zookeeper.broker.nodes import nodes_in
 
@@ -124,7 +129,7 @@ def test_what_kafka_refuses_is_refused_and_changes_nothing(tmp_path):
     run(test())
 
 
-def listeners(**overrides):
+def config_of(**overrides):
     properties = {
         "broker.id": "2",
         "zookeeper.connect": "h:2181",
@@ -133,7 +138,11 @@ def listeners(**overrides):
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT,C:PLAINTEXT",
         **{key.replace("_", "."): value for key, value in overrides.items()},
     }
-    config = NodeConfig(properties)
+    return NodeConfig(properties)
+
+
+def listeners(**overrides):
+    config = config_of(**overrides)
     return AdvertisedListeners(
         config, lambda config: config.advertised_listeners, lambda: EMPTY_IMAGE
     )
@@ -173,3 +182,70 @@ def test_an_invalid_stored_value_does_not_prevent_other_changes():
     found.apply({KEY: "PLAINTEXT://h:1"})
     assert [each.host for each in found.addresses] == ["h"]
     assert called == [None]
+
+
+class Session:
+    """One client, or the next, as `EnsembleSession` has them; nothing is sent."""
+
+    previous_session_id = 0
+
+    def __init__(self):
+        self.client = Client()
+        self.listeners = []
+
+    def add_session_listener(self, listener):
+        self.listeners.append(listener)
+
+    async def expire(self):
+        self.client = Client()
+        for listener in self.listeners:
+            await listener()
+
+
+class Client:
+    session_id = 1
+
+    def __init__(self):
+        self.has_expired = False
+        self.registered = []
+
+    async def submit_until_connected(self, request):
+        if self.has_expired:
+            raise SessionExpiredError(Code.SESSION_EXPIRED)
+        if isinstance(request, GetChildren):
+            return [], None
+        if isinstance(request, Multi):
+            request = request.operations[1]
+        assert isinstance(request, SetData)
+        self.registered.append(json.loads(request.data)["endpoints"])
+        return [None, SimpleNamespace(czxid=7)]
+
+
+def test_listeners_that_change_when_the_session_ends_are_registered_in_the_next_one():
+    """The next session registered the former ones, for good."""
+
+    async def test():
+        session, found, tasks = Session(), listeners(), []
+        lifecycle = ZooKeeperLifecycle(
+            config_of(),
+            make_env(),
+            session,
+            advertised=found,
+            broker_epoch=BrokerEpoch(),
+            channel=None,
+            spawn=lambda work, _: tasks.append(asyncio.create_task(work)),
+            registration_version=5,
+        )
+        running = asyncio.create_task(lifecycle.run())
+        await lifecycle.running.wait()
+        session.client.has_expired = True
+        found.apply({KEY: "PLAINTEXT://new:1"})
+        await asyncio.gather(*tasks)
+        await session.expire()
+        assert session.client.registered[-1] == ["PLAINTEXT://new:1"]
+        await session.expire()
+        assert session.client.registered == [["PLAINTEXT://new:1"]]
+        lifecycle.stop(has_left=True)
+        await running
+
+    run(test())

@@ -174,6 +174,9 @@ class ZooKeeperLifecycle:
             await self._register()
         except StartRefused:
             log.exception("This broker is not registered any more")
+            return
+        if self._advertised.addresses != self._addresses:
+            await self._advertise()  # the session ended before the change was registered
 
     async def _leave(self) -> None:
         self.state = BrokerState.CONTROLLED_SHUTDOWN
