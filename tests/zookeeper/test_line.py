@@ -9,7 +9,7 @@ from sparkraft.server.env import SystemClock
 from sparkraft.zookeeper.errors import ConnectionLossError
 from sparkraft.zookeeper.exchange import SessionState
 from sparkraft.zookeeper.line import Line
-from sparkraft.zookeeper.requests import GetData
+from sparkraft.zookeeper.requests import GetChildren, GetData
 from sparkraft.zookeeper.watches import Watches
 from tests.zookeeper.test_exchange import OPENED, STAT
 
@@ -88,6 +88,25 @@ def test_a_malformed_reply_fails_its_request_with_the_connection() -> None:
             with pytest.raises(ConnectionLossError):
                 await each
         assert transport.is_aborted
+        assert line.closed.result().endswith(", in place of the reply to GetData /1")
+
+    asyncio.run(run())
+
+
+def test_a_reply_above_jute_maxbuffer_is_named() -> None:
+    """As in Kafka, the request is sent again on the next connection; the log names its znode."""
+
+    async def run() -> None:
+        line, transport = opened()
+        waiting = asyncio.create_task(line.send(GetChildren(path="/brokers/topics")))
+        await asyncio.sleep(0)
+        line.data_received((4 * 1024 * 1024 + 1).to_bytes(4, "big"))
+        with pytest.raises(ConnectionLossError):
+            await waiting
+        assert transport.is_aborted
+        reason = line.closed.result()
+        assert "4194305 bytes: longer than 4194304 (jute.maxbuffer)" in reason
+        assert reason.endswith("in place of the reply to GetChildren /brokers/topics")
 
     asyncio.run(run())
 

@@ -135,7 +135,11 @@ class Exchange:
             return None
         size = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big", signed=True)
         if not 0 <= size <= FRAME_BYTES_MAX:
-            raise DecodeError(f"a frame of {size} bytes is not from a ZooKeeper server", at=0)
+            raise DecodeError(
+                f"a frame of {size} bytes: longer than {FRAME_BYTES_MAX} (jute.maxbuffer), or not "
+                "from a ZooKeeper server",
+                at=0,
+            )
         end = _LENGTH_BYTES + size
         if len(self._buffer) < end:
             return None

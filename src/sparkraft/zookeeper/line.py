@@ -151,11 +151,18 @@ class Line(asyncio.Protocol):
             for found in self._exchange.feed(data):
                 self._on_found(found)
         except DecodeError as error:
-            self.abort(str(error))
+            self.abort(f"{error}{self._awaited()}")
         finally:
             self._unsent = None
         if unsent and self._transport is not None and not self.closed.done():
             self._transport.write(b"".join(unsent))
+
+    def _awaited(self) -> str:
+        """Name the request whose reply comes next, for a message: a reply has no path."""
+        if not self._in_flight:
+            return ""
+        request = self._in_flight[0].request
+        return f", in place of the reply to {type(request).__name__} {request.path}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(str(exc) if exc else "the server closed the connection")
