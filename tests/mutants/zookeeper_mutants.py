@@ -224,8 +224,8 @@ def _a_failover_forgets_deletions() -> Patches:
 
 @_plant("a new controller does not continue reassignments", "Z8")
 def _a_failover_forgets_reassignments() -> Patches:
-    def resume(_active: Any) -> Any:
-        yield from store.read_reassignments()
+    def resume(active: Any) -> Any:
+        yield from store.read_reassignments(active.ignore)
 
     return [(failover, "_continue_reassignments", resume)]
 

@@ -104,7 +104,7 @@ def test_the_winner_takes_over(cluster):
 
 
 def test_a_failed_failover_moves_the_controller(cluster):
-    cluster.make("/brokers/topics/t", b"{")
+    cluster.set("/brokers/ids/2", b"{")
     assert cluster.run(election.compete(cluster.active, NOW)) is False
     assert "controller" not in cluster.znodes.get("/").children
     assert cluster.active.controller_id == NO_CONTROLLER

@@ -139,9 +139,6 @@ def test_the_epoch_is_a_number_with_the_version_of_its_znode():
         ("/brokers/ids/2", b"{"),
         ("/brokers/ids/2", b'{"version":5}'),
         ("/brokers/ids/2", b'{"version":5,"jmx_port":-1,"endpoints":["PLAINTEXT://h"]}'),
-        ("/brokers/topics/t1", b"[]"),
-        ("/brokers/topics/t1", b'{"version":3,"partitions":{"x":[1]}}'),
-        ("/brokers/topics/t1/partitions/0/state", b'{"leader":1}'),
     ],
 )
 def test_a_malformed_znode_is_named(path, data):

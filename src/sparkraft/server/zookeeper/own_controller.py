@@ -49,6 +49,7 @@ from sparkraft.zookeeper.controller.events import (
     Reelect,
     UncleanElectionEnabled,
 )
+from sparkraft.zookeeper.controller.journal import MALFORMED
 from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
 from sparkraft.zookeeper.controller_task import ControllerTask
 
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from sparkraft.server.zookeeper.session import EnsembleSession
     from sparkraft.tls.dialing import Connect
     from sparkraft.zookeeper.controller.context import ControllerContext
-    from sparkraft.zookeeper.controller.journal import ControllerJournal
+    from sparkraft.zookeeper.controller.journal import ControllerJournal, Entry
 
 log = logging.getLogger(__name__)
 
@@ -166,13 +167,13 @@ class OwnController:
                 node_id=config.node_id,
                 unclean_leader_election=config.flag("unclean.leader.election.enable"),
                 imbalance_max=config.number("leader.imbalance.per.broker.percentage") / 100,
-                protocol=protocol,
                 deletes_topics=config.flag("delete.topic.enable"),
+                protocol=protocol,
             ),
             new_topic_id=partial(random_uuid, env.entropy) if protocol.has_topic_ids else None,
         )
-        file = controller_journal_file(env.disk, config.metadata_log_dir)
-        self._active.journal.keep(file.read(), env.clock.wall_ms, file.append)
+        self._file = controller_journal_file(env.disk, config.metadata_log_dir)
+        self._active.journal.keep(self._file.read(), env.clock.wall_ms, self._record)
         self._partition_file = PartitionJournalFile(
             env.disk, config.metadata_log_dir, self._active.journal.partitions, env.clock.wall_ms
         )
@@ -330,9 +331,9 @@ class OwnController:
         await self._stand()
 
     async def _stand(self) -> None:
-        self.task.put(Reelect())
         # Changes of configs while there was no session have no notification.
         self._allow_unclean_elections(on_start=True)
+        self.task.put(Reelect())
 
     async def stop(self) -> None:
         """Stop; the end of the session deletes /controller."""
@@ -343,6 +344,12 @@ class OwnController:
         self.task.stop()
         self.channels.retain({})
         await self._partition_file.close()
+
+    def _record(self, entry: "Entry") -> None:
+        """Store an entry of the journal; log which znodes are ignored."""
+        if entry.kind == MALFORMED:
+            log.warning("A malformed znode is ignored: %s", entry.text)
+        self._file.append(entry)
 
     def _send(self, requests: Any) -> None:
         self.channels.send(requests)

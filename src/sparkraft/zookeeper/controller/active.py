@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from sparkraft.base.ids import Uuid
 from sparkraft.zookeeper.controller.context import ControllerContext
-from sparkraft.zookeeper.controller.journal import ControllerJournal
+from sparkraft.zookeeper.controller.journal import MALFORMED, ControllerJournal
 from sparkraft.zookeeper.controller.protocol_version import ProtocolVersion
 from sparkraft.zookeeper.controller.requests import RequestBatch
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 NO_CONTROLLER = -1
 """Id of the controller while none is known."""
@@ -21,16 +22,16 @@ class Settings:
         node_id: `broker.id`.
         unclean_leader_election: `unclean.leader.election.enable`, for topics without a config.
         imbalance_max: `leader.imbalance.per.broker.percentage`, as a ratio.
-        protocol: inter.broker.protocol.version; None in a rehearsal, in which /feature stays as it
         deletes_topics: `delete.topic.enable`.
+        protocol: inter.broker.protocol.version; None in a rehearsal, in which /feature stays as it
             is.
     """
 
     node_id: int
     unclean_leader_election: bool = False
     imbalance_max: float = 0.1
-    protocol: ProtocolVersion | None = None
     deletes_topics: bool = True
+    protocol: ProtocolVersion | None = None
 
     @property
     def writes_isrs(self) -> bool:
@@ -50,8 +51,8 @@ class Active:
     Attributes:
         controller_id: the controller that /controller named when it was last read.
         context: the cluster; empty unless this node is the controller.
-        new_topic_id: makes the id of a topic without one; None: such topics get none, as before
         has_taken_over: whether the failover of the controller that this node is has succeeded.
+        new_topic_id: makes the id of a topic without one; None: such topics get none, as before
             inter.broker.protocol.version 2.8, and in a rehearsal.
         batch: requests of the running decision.
     """
@@ -59,8 +60,8 @@ class Active:
     settings: Settings
     controller_id: int = NO_CONTROLLER
     context: ControllerContext = field(default_factory=ControllerContext)
-    journal: ControllerJournal = field(default_factory=ControllerJournal)
     has_taken_over: bool = False
+    journal: ControllerJournal = field(default_factory=ControllerJournal)
     new_topic_id: Callable[[], Uuid] | None = None
     batch: RequestBatch = field(init=False)
 
@@ -76,8 +77,12 @@ class Active:
         """Follow a change of the default for topics without a config."""
         self.settings = replace(self.settings, unclean_leader_election=allowed)
 
+    def ignore(self, error: ZnodeError) -> None:
+        """Record a malformed znode that is treated as if it did not exist."""
+        self.journal.add(MALFORMED, str(error))
+
     def reset(self) -> None:
         """Forget the cluster and all requests that were not sent."""
+        self.has_taken_over = False
         self.context = ControllerContext()
         self.batch = RequestBatch(self.context)
-        self.has_taken_over = False

@@ -164,7 +164,7 @@ def on_log_dir_events(active: Active) -> Steps[None]:
 
     They respond with KAFKA_STORAGE_ERROR for the replicas that they have lost.
     """
-    names, brokers = yield from store.read_log_dir_events()
+    names, brokers = yield from store.read_log_dir_events(active.ignore)
     hosted = yield from _replicas_on(active, brokers)
     yield from replicas.move(active, hosted, ReplicaStatus.ONLINE)
     version = active.context.epoch_version

@@ -20,7 +20,7 @@ def elect_by_znode(active: Active) -> Steps[int]:
 
     Returns the number of partitions that were not led by their preferred replica.
     """
-    wanted = yield from store.read_preferred_elections()
+    wanted = yield from store.read_preferred_elections(active.ignore)
     if wanted is None:
         return 0
     pending = [at for at in wanted if _is_imbalanced(active, at)]

@@ -35,6 +35,8 @@ from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import ReplicaStatus
 from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
 from sparkraft.zookeeper.controller.topic_ids import add_topics
+from sparkraft.zookeeper.errors import ZooKeeperError
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import TopicPartition
@@ -83,7 +85,7 @@ def load(active: Active) -> Steps[None]:
     context = active.context
     context.brokers = yield from store.read_brokers(watch=True)
     context.topics = set((yield from store.read_children(znodes.TOPICS, watch=True)))
-    topics = yield from store.read_topics(sorted(context.topics), watch=True)
+    topics = yield from store.read_topics(sorted(context.topics), active.ignore)
     yield from add_topics(active, topics)
     all_partitions: list[TopicPartition] = []
     for piece in pieces(context.partitions()):
@@ -91,14 +93,13 @@ def load(active: Active) -> Steps[None]:
         moving = (at for at in piece if context.assignment(at).is_being_reassigned)
         context.being_reassigned.update(moving)
         yield Worked(len(piece))
-    failures: dict[tuple[str, int], str] = {}
     for at, state in (yield from store.read_states(all_partitions)).items():
-        if isinstance(state, Exception):
-            failures[at] = str(state)
+        if isinstance(state, ZnodeError):
+            active.ignore(state)
+        elif isinstance(state, ZooKeeperError):
+            active.journal.add("failed transition", f"{at[0]}-{at[1]}: {state}")
         elif state is not None:
             context.leaderships[at] = state
-    for at, failure in failures.items():
-        active.journal.add("failed transition", f"{at[0]}-{at[1]}: {failure}")
     counts = (
         f"{len(context.brokers)} brokers, {len(topics)} topics, {len(all_partitions)} partitions"
     )
@@ -124,8 +125,8 @@ def _find_deletions(active: Active) -> Steps[list[str]]:
         f"{len(context.topics_ineligible_for_deletion)} of them not now"
     )
     active.journal.add("failover", text)
-
     return []
+
 
 def _send_live_brokers(active: Active) -> Steps[None]:
     active.batch.add_update_metadata(active.context.live_or_shutting_down)

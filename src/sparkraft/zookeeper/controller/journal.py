@@ -15,12 +15,16 @@ ENTRIES_MAX = 1_000
 """A failover writes about ten entries, a broker failure a few; a failed transition writes one."""
 
 
+MALFORMED = "malformed"
+"""Kind of the entries about znodes that are ignored; their texts name the znodes."""
+
+
 class Entry(NamedTuple):
     """A decision or an observation."""
 
     kind: str
-    """`attempt`, `failover`, `resignation`, `failed transition`, `brokers`, `deletion` or
-    `reassignment`."""
+    """`attempt`, `failover`, `resignation`, `failed transition`, `brokers`, `topics`, `deletion`,
+    `reassignment` or `malformed`."""
     text: str
     at_ms: int = 0
     """Wall clock."""

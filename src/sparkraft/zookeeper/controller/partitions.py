@@ -21,7 +21,6 @@ from sparkraft.zookeeper.controller.states import PartitionStatus
 from sparkraft.zookeeper.controller.steps import Send, Steps, Worked, pieces
 from sparkraft.zookeeper.controller.strategies import Elected, Strategy, elect
 from sparkraft.zookeeper.controller.values import LeaderAndIsr, Leadership
-from sparkraft.zookeeper.errors import ZooKeeperError
 
 Results = dict[TopicPartition, LeaderAndIsr | str]
 """The new state of each partition, or the reason that the election failed."""
@@ -212,7 +211,7 @@ def read_states(
         for at, result in piece:
             if result is None:
                 failures[at] = "the partition has no state znode"
-            elif isinstance(result, ZooKeeperError):
+            elif not isinstance(result, Leadership):
                 failures[at] = str(result)
             elif result.controller_epoch > active.context.epoch:
                 failures[at] = (
@@ -241,7 +240,7 @@ def _unclean_allowed(
     if unclean or not without_isr:
         return dict.fromkeys(without_isr, True)
     topics = sorted({topic for topic, _ in without_isr})
-    configs = yield from store.read_topic_configs(topics)
+    configs = yield from store.read_topic_configs(topics, active.ignore)
     default = active.settings.unclean_leader_election
     name = "unclean.leader.election.enable"
     return {

@@ -53,7 +53,7 @@ def reassign_by_znode(active: Active) -> Steps[set[TopicPartition]]:
 
     Failed ones are taken out of the znode.
     """
-    wanted = yield from store.read_reassignments()
+    wanted = yield from store.read_reassignments(active.ignore)
     started: set[TopicPartition] = set()
     for at, target in (wanted or {}).items():
         assignment = active.context.assignment(at)
@@ -131,7 +131,7 @@ def is_complete(active: Active, at: TopicPartition, assignment: ReplicaAssignmen
     """
     if not assignment.is_being_reassigned:
         return True
-    found: Leadership | ZooKeeperError | None
+    found: store.FoundState
     if active.settings.writes_isrs:
         found = yield from store.read_watched_state(at)
     else:

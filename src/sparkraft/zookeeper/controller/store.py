@@ -5,11 +5,16 @@ are pipelined, one transaction per znode, as Kafka does it. If the check fails, 
 was elected: `ControllerMovedError`.
 
 Not guarded, as in Kafka: /feature, /latest_producer_id_block, the broker's own znode.
+
+A topic, state, topic config, notification or order in `/admin` whose data is malformed is treated
+as if it did not exist, and reported. Kafka does so with data that is not JSON; a field that is
+missing fails its event, and each failover. A malformed registration, /feature, /controller or
+/controller_epoch does that here as well.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition, Uuid
@@ -53,8 +58,17 @@ from sparkraft.zookeeper.requests import (
     SetData,
     Stat,
 )
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 LONG_MAX = 2**63 - 1
+
+OnMalformed = Callable[[ZnodeError], None]
+"""Called with each malformed znode that is left out."""
+
+FoundState = Leadership | ZooKeeperError | ZnodeError | None
+"""A partition's state, or why it could not be read; None if it does not exist."""
+
+T = TypeVar("T")
 
 
 def read(requests: Sequence[Request]) -> Steps[list[Any]]:
@@ -120,6 +134,25 @@ def read_data(paths: Sequence[str], *, watch: bool) -> Steps[list[tuple[bytes, S
     return [_data_or_none(result) for result in results]
 
 
+def _read_sound(
+    paths: Sequence[str],
+    decode: Callable[[str, bytes], T],
+    on_malformed: OnMalformed,
+    *,
+    watch: bool,
+) -> Steps[dict[str, T]]:
+    """Return the decoded data of znodes; those that do not exist or are malformed are left out."""
+    found = yield from read_data(paths, watch=watch)
+    sound: dict[str, T] = {}
+    for path, data in zip(paths, found, strict=True):
+        if data is not None:
+            try:
+                sound[path] = decode(path, data[0])
+            except ZnodeError as error:
+                on_malformed(error)
+    return sound
+
+
 def _data_or_none(result: Any) -> tuple[bytes, Stat] | None:
     if isinstance(result, NoNodeError):
         return None
@@ -147,7 +180,7 @@ def read_controller() -> Steps[Registration | None]:
 def read_brokers(*, watch: bool) -> Steps[dict[int, Broker]]:
     """Read all registered brokers; one that disappears meanwhile is left out."""
     names = yield from read_children(znodes.BROKER_IDS, watch=watch)
-    ids = sorted(int(name) for name in names)
+    ids = sorted(_number(znodes.BROKER_IDS, name) for name in names)
     found = yield from read_data([znodes.broker_path(broker) for broker in ids], watch=watch)
     return {
         broker: znodes.decode_broker(broker, *data)
@@ -156,30 +189,48 @@ def read_brokers(*, watch: bool) -> Steps[dict[int, Broker]]:
     }
 
 
+def _number(parent: str, name: str) -> int:
+    """Return the number that a znode has as its name.
+
+    Raises:
+        ZnodeError: it has another name.
+    """
+    if not (name.isascii() and name.isdigit()):
+        raise ZnodeError(f"{parent}/{name}", "expected a number as its name")
+    return int(name)
+
+
 def read_broker(broker: int) -> Steps[Broker | None]:
     """Read one registered broker, with a watch."""
     (found,) = yield from read_data([znodes.broker_path(broker)], watch=True)
     return None if found is None else znodes.decode_broker(broker, *found)
 
 
-def read_topics(topics: Sequence[str], *, watch: bool) -> Steps[dict[str, Topic]]:
-    """Read ids and assignments of topics; one that disappears meanwhile is left out."""
-    found = yield from read_data([znodes.topic_path(topic) for topic in topics], watch=watch)
+def read_topics(topics: Sequence[str], on_malformed: OnMalformed) -> Steps[dict[str, Topic]]:
+    """Read ids and assignments of topics, with watches; one that disappears is left out."""
+    found = yield from read_data([znodes.topic_path(topic) for topic in topics], watch=True)
     read: dict[str, Topic] = {}
     for topic, data in zip(topics, found, strict=True):
-        if data is not None:
+        if data is None:
+            continue
+        try:
             read[topic] = znodes.decode_topic(topic, data[0])
+        except ZnodeError as error:
+            on_malformed(error)
+        else:
             yield Worked(len(read[topic].assignments))
     return read
 
 
-def read_topic_configs(topics: Sequence[str]) -> Steps[dict[str, dict[str, str]]]:
+def read_topic_configs(
+    topics: Sequence[str], on_malformed: OnMalformed
+) -> Steps[dict[str, dict[str, str]]]:
     """Read the configs of topics; a topic without a config znode has none."""
     paths = [znodes.topic_config_path(topic) for topic in topics]
-    found = yield from read_data(paths, watch=False)
+    found = yield from _read_sound(paths, znodes.decode_config, on_malformed, watch=False)
     return {
-        topic: {} if data is None else znodes.decode_config(path, data[0])
-        for topic, path, data in zip(topics, paths, found, strict=True)
+        topic: found[path] if path in found else {}  # noqa: SIM401 (fewer calls in one piece)
+        for topic, path in zip(topics, paths, strict=True)
     }
 
 
@@ -201,14 +252,14 @@ class UpdatedStates:
 
 def read_states(
     partitions: Sequence[TopicPartition],
-) -> Steps[dict[TopicPartition, Leadership | ZooKeeperError | None]]:
+) -> Steps[dict[TopicPartition, FoundState]]:
     """Read state znodes, many in one request; None for a partition without one."""
     requests: list[MultiRead] = []
     for some in pieces(partitions):
         requests.append(MultiRead(tuple(GetData(path=znodes.state_path(*at)) for at in some)))
         yield Worked(len(some))
     results = yield from read(requests)
-    found: dict[TopicPartition, Leadership | ZooKeeperError | None] = {}
+    found: dict[TopicPartition, FoundState] = {}
     for request, result, piece in zip(requests, results, pieces(partitions), strict=True):
         if isinstance(result, ZooKeeperError):
             raise result
@@ -219,17 +270,22 @@ def read_states(
     return found
 
 
-def _state_of(path: str, result: Any) -> Leadership | ZooKeeperError | None:
+def _state_of(path: str, result: Any) -> FoundState:
     if isinstance(result, NoNodeError):
         return None
-    return result if isinstance(result, ZooKeeperError) else znodes.decode_state(path, *result)
+    if isinstance(result, ZooKeeperError):
+        return result
+    try:
+        return znodes.decode_state(path, *result)
+    except ZnodeError as error:
+        return error
 
 
-def read_watched_state(at: TopicPartition) -> Steps[Leadership | None]:
-    """Read a state znode with a watch; None if it does not exist."""
+def read_watched_state(at: TopicPartition) -> Steps[FoundState]:
+    """Read a state znode with a watch."""
     path = znodes.state_path(*at)
     (found,) = yield from read_data([path], watch=True)
-    return None if found is None else znodes.decode_state(path, *found)
+    return None if found is None else _state_of(path, found)
 
 
 def update_states(
@@ -376,11 +432,16 @@ def _delete_below(path: str, epoch_version: int) -> Steps[None]:
         raise result
 
 
-def read_reassignments() -> Steps[dict[TopicPartition, tuple[int, ...]] | None]:
+def read_reassignments(
+    on_malformed: OnMalformed,
+) -> Steps[dict[TopicPartition, tuple[int, ...]] | None]:
     """Read the targets in /admin/reassign_partitions; None without it. A watch fires later."""
-    yield from read([Exists(path=znodes.REASSIGN_PARTITIONS, watch=True)])
-    (found,) = yield from read_data([znodes.REASSIGN_PARTITIONS], watch=True)
-    return None if found is None else znodes.decode_reassignments(found[0])
+    path = znodes.REASSIGN_PARTITIONS
+    yield from read([Exists(path=path, watch=True)])
+    found = yield from _read_sound(
+        [path], lambda _, data: znodes.decode_reassignments(data), on_malformed, watch=True
+    )
+    return found.get(path)
 
 
 def write_reassignments(
@@ -399,17 +460,27 @@ def remove_reassignments(
     is_done: Callable[[TopicPartition, tuple[int, ...]], bool], epoch_version: int
 ) -> Steps[None]:
     """Take partitions out of /admin/reassign_partitions; delete it when it is empty."""
-    wanted = yield from read_reassignments()
+    wanted = yield from read_reassignments(lambda _: None)  # reported when it was created
     if wanted is not None:
         left = {at: target for at, target in wanted.items() if not is_done(at, target)}
         yield from write_reassignments(left, epoch_version)
 
 
-def read_preferred_elections() -> Steps[list[TopicPartition] | None]:
-    """Read /admin/preferred_replica_election; None without it. A watch fires later."""
-    yield from read([Exists(path=znodes.PREFERRED_ELECTION, watch=True)])
-    (found,) = yield from read_data([znodes.PREFERRED_ELECTION], watch=True)
-    return None if found is None else znodes.decode_preferred_elections(found[0])
+def read_preferred_elections(on_malformed: OnMalformed) -> Steps[list[TopicPartition] | None]:
+    """Read /admin/preferred_replica_election; None without it. A watch fires later.
+
+    Malformed data has no partitions: it is deleted as after an election.
+    """
+    path = znodes.PREFERRED_ELECTION
+    yield from read([Exists(path=path, watch=True)])
+    (found,) = yield from read_data([path], watch=True)
+    if found is None:
+        return None
+    try:
+        return znodes.decode_preferred_elections(found[0])
+    except ZnodeError as error:
+        on_malformed(error)
+        return []
 
 
 def delete_preferred_elections(epoch_version: int) -> Steps[None]:
@@ -420,8 +491,9 @@ def delete_preferred_elections(epoch_version: int) -> Steps[None]:
 
 def read_partitions(topic: str) -> Steps[set[int]]:
     """Read which partitions of a topic have a znode."""
-    names = yield from read_children(znodes.partitions_path(topic), watch=False)
-    return {int(name) for name in names}
+    path = znodes.partitions_path(topic)
+    names = yield from read_children(path, watch=False)
+    return {_number(path, name) for name in names}
 
 
 def delete_deletions(topics: Sequence[str], epoch_version: int) -> Steps[None]:
@@ -433,31 +505,22 @@ def delete_deletions(topics: Sequence[str], epoch_version: int) -> Steps[None]:
 # Notifications
 
 
-def read_log_dir_events() -> Steps[tuple[list[str], set[int]]]:
+def read_log_dir_events(on_malformed: OnMalformed) -> Steps[tuple[list[str], set[int]]]:
     """Read the notifications of failed log directories: their names, and the brokers."""
     names = yield from read_children(znodes.LOG_DIR_EVENTS, watch=True)
     paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in names]
-    found = yield from read_data(paths, watch=False)
-    brokers = {
-        znodes.decode_log_dir_event(path, data[0])
-        for path, data in zip(paths, found, strict=True)
-        if data is not None
-    }
-    return names, brokers
+    found = yield from _read_sound(paths, znodes.decode_log_dir_event, on_malformed, watch=False)
+    return names, set(found.values())
 
 
-def read_isr_changes() -> Steps[tuple[list[str], list[TopicPartition]]]:
+def read_isr_changes(
+    on_malformed: OnMalformed,
+) -> Steps[tuple[list[str], list[TopicPartition]]]:
     """Read the notifications of ISR changes: their names, and the partitions."""
     names = yield from read_children(znodes.ISR_CHANGES, watch=True)
     paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
-    found = yield from read_data(paths, watch=False)
-    changed = [
-        at
-        for path, data in zip(paths, found, strict=True)
-        if data is not None
-        for at in znodes.decode_isr_change(path, data[0])
-    ]
-    return names, list(dict.fromkeys(changed))
+    found = yield from _read_sound(paths, znodes.decode_isr_change, on_malformed, watch=False)
+    return names, list(dict.fromkeys(at for changed in found.values() for at in changed))
 
 
 def delete_notifications(path: str, names: Sequence[str], epoch_version: int) -> Steps[None]:

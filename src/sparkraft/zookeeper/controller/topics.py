@@ -33,7 +33,7 @@ def on_topics_changed(active: Active) -> Steps[None]:
     present = set((yield from store.read_children(znodes.TOPICS, watch=True)))
     new, removed = sorted(present - context.topics), sorted(context.topics - present)
     context.topics = present
-    found = yield from store.read_topics(new, watch=True)
+    found = yield from store.read_topics(new, active.ignore)
     for topic in removed:
         context.remove_topic(topic)
     yield from add_topics(active, found)
@@ -57,7 +57,7 @@ def on_topic_modified(active: Active, name: str) -> Steps[None]:
     A topic that is being deleted gets no partitions: they are removed from its znode again.
     """
     context = active.context
-    found = (yield from store.read_topics([name], watch=True)).get(name)
+    found = (yield from store.read_topics([name], active.ignore)).get(name)
     if found is None:
         return
     added = {
@@ -122,7 +122,7 @@ def on_stop_replica_response(
 def on_isr_changes(active: Active) -> Steps[None]:
     """Handle notifications of leaders that wrote their states (before AlterPartition, KIP-497)."""
     context = active.context
-    names, changed = yield from store.read_isr_changes()
+    names, changed = yield from store.read_isr_changes(active.ignore)
     if changed:
         for at, state in (yield from store.read_states(changed)).items():
             if isinstance(state, Leadership):
