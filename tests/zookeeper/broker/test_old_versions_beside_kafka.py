@@ -43,6 +43,12 @@ TRANSACTIONAL_IDS = ("x0", "x1")
 GROUPS = ("g1", "g0")
 """Of partitions 0 and 1 of __consumer_offsets."""
 
+VERSIONS = (
+    *("2.6", "2.7", "2.8"),
+    *("3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9"),
+)
+"""Every release from the oldest that is accepted to the newest that Kafka 3.9 knows."""
+
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -298,7 +304,7 @@ def test_each_kind_loads_what_the_other_has_coordinated(zookeeper_jars, tmp_path
 
 
 @pytest.mark.long  # the test above stays; this one has all versions, and both kinds as controller
-@pytest.mark.parametrize("version", ["2.6", "2.7", "2.8", "3.0", "3.1", "3.2", "3.3", "3.9"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_both_kinds_lead_follow_coordinate_and_control(zookeeper_jars, tmp_path, version):
     with cluster(zookeeper_jars, tmp_path, version) as brokers:
         create_all(brokers)
