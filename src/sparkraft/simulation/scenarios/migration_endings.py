@@ -35,8 +35,16 @@ PAUSE_S = (0.5, 3)
 SETTLE_S = 6
 """The longest delay of a process that was killed before the end, and starts again."""
 
+ENDINGS = ("dual write", "roll back", "finalize")
+
 FORGOTTEN_S = 8
 """How long a forgotten controller runs."""
+
+
+def choose_ending(seed: int) -> tuple[random.Random, str]:
+    """Return the ending of a seed's run, and the random numbers for its steps."""
+    dice = random.Random(f"{seed} ending")
+    return dice, dice.choice(ENDINGS)
 
 
 class Migrated(Protocol):
@@ -62,8 +70,7 @@ class Ending:
         """Choose an ending by the seed, with random numbers of its own."""
         self._run = run
         self._world = run.world
-        self._dice = random.Random(f"{run.world.seed} ending")
-        self.kind = self._dice.choice(("dual write", "roll back", "finalize"))
+        self._dice, self.kind = choose_ending(run.world.seed)
 
     def play(self) -> None:
         """Carry it out, and check the cluster afterwards."""
