@@ -35,6 +35,7 @@ FLIGHT = {
 }  # fmt: skip
 PROTO = 'syntax = "proto3"; message Before {} message Flight { int64 id = 1; string origin = 2; }'
 PROTO_BYTES = b"\x08\x81\x80\x80\x80\x80\x80\x80\x80\x40\x12\x03JFK"
+TEXT = rb'{"origin": "JFK", "fare": [1.10, 0.12345678901234567890, 1e400], "half": "\ud800"}'
 SECRET = "4111222233334444"
 PAYMENT = {"card": {"number": SECRET, "kind": "debit"}, "amount": 5}
 CONFIG = """
@@ -82,7 +83,7 @@ async def produce(bootstrap: str, registry: SchemaRegistry) -> None:
     sent: list[tuple[str, bytes | None, bytes]] = [
         ("by-registry", None, avro),
         ("by-registry", None, frame + b"\x02\x02" + PROTO_BYTES),
-        ("by-registry", None, b"\0" + text.to_bytes(4, "big") + b'{"origin": "JFK"}'),
+        ("by-registry", None, b"\0" + text.to_bytes(4, "big") + TEXT),
         ("by-registry", None, b"\0\0\0\x03\xe7rest"),
         ("by-file", b"\x0e", PROTO_BYTES),
         ("by-form", b"\xa1k", b"\x82\xa2id\xcf\x40\0\0\0\0\0\0\x01\xa6origin\xa3JFK"),
@@ -134,7 +135,7 @@ def test_values_are_decoded_by_the_registry(console: ConsoleProcess) -> None:
     expected = f'{{"id": {BIG}, "origin": "JFK"}}'
     assert shown(avro) == ("avro", expected, "schema 1 of the registry")
     assert shown(proto) == ("protobuf", expected, "Flight of schema 2 of the registry")
-    assert shown(text) == ("json", '{"origin": "JFK"}', "schema 3 of the registry")
+    assert shown(text) == ("json", TEXT.decode(), "schema 3 of the registry")
     assert (unknown["form"], unknown["note"]) == ("hex", "the registry has no schema 999")
 
 

@@ -72,6 +72,7 @@ def masked(text: RecordText, value: Any) -> Any:
         ("value.a", b"\xff\x00", "***"),
         ("value.a", b'{"a": 1', "***"),
         ("value.a", b"[" * 5_000 + b"]" * 5_000, "***"),
+        ("value.a", b'{"a": 1, "b": "\\ud800"}', {"a": "***", "b": "\ud800"}),
     ],
 )
 def test_paths(tmp_path: Path, path: str, value: Any, expected: Any):
@@ -147,7 +148,14 @@ def test_internal_topics_can_be_masked(tmp_path: Path):
     assert json.loads(found.key or b"")["data"] == {"group": "***", "topic": "t", "partition": 2}
     shown = text.record_json(found, Forms())
     assert (shown["decoded"], shown["isMasked"]) == (None, True)
-    assert '"group": "***"' in shown["key"]["text"]
+    assert '"group":"***"' in shown["key"]["text"]
+
+
+def test_numbers_of_a_masked_value_keep_their_digits(tmp_path: Path):
+    found = safe(
+        rules(tmp_path, "value.card"), record(b'{"card": 1, "n": [0.12345678901234567890]}')
+    )
+    assert found.value == b'{"card":"***","n":[0.12345678901234567890]}'
 
 
 secrets = st.recursive(

@@ -78,6 +78,9 @@ NULLS = dict.fromkeys(ROW["properties"])
     [
         ('{"id": 1, "id": 2}', {"id": 2}),
         ('{"id": 1e3}', {"id": 1000}),
+        ('{"id": 0e999999999}', {"id": 0}),
+        ('{"id": 9007199254740993.0}', {"id": 2**53 + 1}),
+        ('{"id": 9.223372036854775807e18}', {"id": 2**63 - 1}),
         ('{"id": -9223372036854775808, "price": null}', {"id": -(2**63)}),
         (
             '{"id": 1, "at": "2026-01-02t03:04:05.1234567+01:00"}',
@@ -87,6 +90,11 @@ NULLS = dict.fromkeys(ROW["properties"])
         ('{"id": 1, "count": 2.0}', {"id": 1, "count": 2}),
         ('{"id": 1, "any": {"b": [1, "ü"]}}', {"id": 1, "any": '{"b":[1,"ü"]}'}),
         ('{"id": 1, "any": null, "free": {}}', {"id": 1, "free": "{}"}),
+        ('{"id": 1, "any": 1e400}', {"id": 1, "any": "1e400"}),
+        (
+            '{"id": 1, "any": {"b": [0.12345678901234567890, 1.10, 2.5]}, "price": 0.10}',
+            {"id": 1, "any": '{"b":[0.12345678901234567890,1.10,2.5]}', "price": 0.1},
+        ),
         ('{"id": 1, "any": "\\ud800"}', {"id": 1, "any": '"\\ud800"'}),
         (
             '{"id": 1, "list": [{}, {"x": "y", "z": 1}]}',
@@ -112,9 +120,14 @@ def test_values_and_their_columns(text, columns):
         (b'{"id": null}', "field id is null, not integer"),
         (b'{"id": 1.5}', "field id is the number 1.5, not integer"),
         (b'{"id": true}', "field id is a boolean, not integer"),
+        (b'{"id": 1.00000000000000000001}', "is the number 1.00000000000000000001, not integer"),
+        (b'{"id": 9.223372036854775808e18}', "field id is the number 9.2"),
+        (b'{"id": 1e999999999999}', "field id is the number 1e999999999999, not integer"),
+        (b'{"id": 1e-999999999}', "field id is the number 1e-999999999, not integer"),
+        (b'{"id": 1e-99999999999999999999}', "not integer"),
         (b'{"id": 9223372036854775808}', "field id is the number 9223372036854775808, not integer"),
         (b'{"id": 1, "price": "1"}', 'field price is "1", not number'),
-        (b'{"id": 1, "price": 1e999}', "field price is the number inf, not number"),
+        (b'{"id": 1, "price": 1e999}', "field price is the number 1e999, not number"),
         (b'{"id": 1, "price": NaN}', "NaN is not a number of JSON"),
         (
             b'{"id": 1, "at": "2026-01-02T03:04:05"}',
@@ -124,8 +137,8 @@ def test_values_and_their_columns(text, columns):
         (b'{"id": 1, "at": "0001-01-01T00:00:00+01:00"}', "not date-time"),
         (b'{"id": 1, "day": "2026-W01-1"}', 'field day is "2026-W01-1", not date'),
         (b'{"id": 1, "raw": "a"}', 'field raw is "a", not base64'),
-        (b'{"id": 1, "kind": "C"}', "field kind is none of the values that enum names"),
-        (b'{"id": 1, "count": true}', "field count is none of the values that enum names"),
+        (b'{"id": 1, "kind": "C"}', "field kind is not one of the values in enum"),
+        (b'{"id": 1, "count": true}', "field count is not one of the values in enum"),
         (b'{"id": 1, "free": [1]}', "field free is an array, not an object"),
         (b'{"id": 1, "list": [{}, 1]}', "an item of field list is the number 1, not an object"),
         (b'{"id": 1, "list": [{"x": "\\ud800"}]}', "field an item of field list.x is"),
@@ -179,6 +192,11 @@ def test_a_schema_refers_to_others():
         ([{"id": 1, "price": float("nan")}], "column price is nan, which is not a number of JSON"),
         ([{"id": 1, "kind": "C"}], "column kind is C, which enum of its JSON schema lacks"),
         ([{"id": 1, "any": "{"}], "column any is the text of any JSON"),
+        ([{"id": 1, "any": "NaN"}], "column any is the text of any JSON.*NaN is not a number of"),
+        ([{"id": 1, "any": "[" * 100_000}], "column any is the text of any JSON.*recursion"),
+        ([{"id": 1, "day": 2_932_897}], "column day is not in the years 1 to 9999, as .* date is"),
+        ([{"id": 1, "day": -719_163}], "column day is not in the years 1 to 9999"),
+        ([{"id": 1, "at": 253_402_300_800_000_000}], "column at is not in the years 1 to 9999"),
         ([{"id": 1, "free": "[]"}], "column free is not an object"),
         ([{"id": 1, "names": [("a", None)]}], "an entry of column names is null"),
     ],
@@ -193,6 +211,30 @@ def test_a_null_is_written_as_null_or_left_out():
     row = NULLS | {"id": 1, "any": '{"a": 1}'}
     values = pa.array([row], arrow_type(parsed(ROW)))
     assert encode(values, parsed(ROW)).to_pylist() == [b'{"id":1,"price":null,"any":{"a":1}}']
+
+
+def test_the_text_of_any_json_keeps_its_digits():
+    row = NULLS | {"id": 1, "any": '{"a": [1e400, 0.12345678901234567890, "\\ud800", "ü"]}'}
+    written = encode(pa.array([row], arrow_type(parsed(ROW))), parsed(ROW)).to_pylist()
+    assert written == [
+        b'{"id":1,"price":null,"any":{"a":[1e400,0.12345678901234567890,"\\ud800","\\u00fc"]}}'
+    ]
+
+
+def test_integers_with_a_fraction_have_all_digits_without_any_json():
+    of = parsed({"properties": {"id": {"type": "integer"}, "x": {"type": "number"}}})
+    found, reasons = decoded([b'{"id": 9007199254740993.0, "x": 0.10}', b'{"id": 1.5}'], of)
+    assert found[0].as_py() == {"id": 2**53 + 1, "x": 0.1}
+    assert reasons == [None, "field id is the number 1.5, not integer"]
+
+
+@pytest.mark.parametrize("day", [-719_162, 2_932_896])
+def test_dates_and_times_of_the_first_and_the_last_year_are_read_again(day):
+    row = NULLS | {"id": 1, "day": day, "at": day * 86_400_000_000}
+    values = pa.array([row], arrow_type(parsed(ROW)))
+    found, reasons = decoded(encode(values, parsed(ROW)).to_pylist(), parsed(ROW))
+    assert reasons == [None]
+    assert found.equals(values)
 
 
 def test_a_schema_follows_from_columns():

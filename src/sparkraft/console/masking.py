@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.console.message_config import ANY, ANY_DEPTH
 from sparkraft.console.part_decoding import decoded_internal, parsed
+from sparkraft.schemas.exact_json import ExactNumbers, text_of
 from sparkraft.schemas.json_values import Opaque
 
 if TYPE_CHECKING:
@@ -112,20 +113,23 @@ class RecordMasks:
         whole = next((action for path, action in actions if not path), None)
         if whole is not None:
             return self._hidden(raw, whole)
-        value = internal[name] if internal else self._value(record.topic, name, bytes(raw))
+        numbers = ExactNumbers()
+        value = internal[name] if internal else self._value(record.topic, name, bytes(raw), numbers)
         if not isinstance(value, (dict, list)) or isinstance(value, Opaque):
             return MASK.encode()
         try:
             for path, action in actions:
                 value = _applied(value, path, action, self._hash)
-            return json.dumps(value, ensure_ascii=False).encode()
-        except (RecursionError, UnicodeEncodeError):
+            return text_of(value, has_exact=numbers.has_exact).encode()
+        except RecursionError:
             return MASK.encode()
 
-    def _value(self, topic: str, part: str, raw: bytes) -> Any:
+    def _value(self, topic: str, part: str, raw: bytes, numbers: ExactNumbers) -> Any:
         found = self._decoder.decode(topic, part, raw, "auto", has_unknown=False)
         if found is None:
-            return parsed(raw)
+            return parsed(raw, numbers)
+        if found.form == "json":
+            return parsed(found.text, numbers)
         return found.value if found.form else None
 
     def _hidden(self, raw: bytes, action: str) -> bytes:

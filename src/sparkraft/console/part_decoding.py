@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparkraft.console.message_config import MessageConfig, SchemaRule
     from sparkraft.console.registered_schemas import KnownSchema
     from sparkraft.records.record import Record
+    from sparkraft.schemas.exact_json import ExactNumbers
 
 WHOLE_BYTES_MAX = 1 << 20
 """Larger keys and values are not decoded."""
@@ -47,11 +48,13 @@ class Decoded:
         form: json, or of `DECODED_FORMS`; empty if the part was not decoded.
         value: a JSON value.
         note: which schema it was decoded with, or the reason.
+        text: of the form json, the text as it is stored.
     """
 
     form: str
     value: Any
     note: str
+    text: str = ""
 
 
 class PartDecoder:
@@ -156,16 +159,22 @@ def _by_registry(
         name = known.protobuf.message_at(indexes)
         found = decode_protobuf(raw, known.protobuf, name, skipped=start, has_unknown=has_unknown)
         return Decoded("protobuf", found, f"{name} of schema {number} of the registry")
-    value = parsed(raw[HEADER_BYTES:])
-    return None if value is None else Decoded("json", value, f"schema {number} of the registry")
+    try:
+        text = raw[HEADER_BYTES:].decode()
+    except UnicodeDecodeError:
+        return None
+    value = parsed(text)
+    return (
+        None if value is None else Decoded("json", value, f"schema {number} of the registry", text)
+    )
 
 
-def parsed(raw: bytes | None) -> Any:
-    """The JSON value, or None."""
+def parsed(raw: bytes | str | None, numbers: ExactNumbers | None = None) -> Any:
+    """The JSON value, or None; without `numbers`, those with a fraction are doubles."""
     if raw is None or len(raw) > WHOLE_BYTES_MAX:
         return None
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_float=numbers)
     except (ValueError, RecursionError):
         return None
 

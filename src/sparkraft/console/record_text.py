@@ -154,7 +154,7 @@ class RecordText:
             return part_json(raw, "auto", size)
         if not decoded.form:
             return {**part_json(raw, "auto", size), "note": decoded.note}
-        text = json.dumps(decoded.value, ensure_ascii=False)
+        text = decoded.text or json.dumps(decoded.value, ensure_ascii=False)
         chars_max = max(DECODED_CHARS_MAX, size)
         is_cut = len(text) > chars_max
         shown = _shown(decoded.form, text[:chars_max], raw, is_cut=is_cut, is_exact=False)

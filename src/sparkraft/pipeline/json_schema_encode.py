@@ -23,6 +23,7 @@ from sparkraft.pipeline.array_parts import as_type
 from sparkraft.pipeline.encoded_parts import list_items, list_sizes, map_entries
 from sparkraft.pipeline.file_fields import SpecError
 from sparkraft.pipeline.json_schema_columns import arrow_type
+from sparkraft.schemas.exact_json import ExactNumbers, refuse_constant, text_of
 from sparkraft.schemas.json_schema import (
     JsonAny,
     JsonArray,
@@ -51,41 +52,92 @@ def encode(values: pa.Array[Any], of: JsonType, *, head: bytes = b"") -> pa.Arra
     Raises:
         SpecError: the schema cannot have a value.
     """
-    rows = _plain(as_type(values, arrow_type(of), "the row", "JSON Schema"), of, "the row")
-    write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-    return pa.array([head + write(each).encode() for each in rows], pa.binary())
+    writer = _Writer()
+    rows = writer.plain(as_type(values, arrow_type(of), "the row", "JSON Schema"), of, "the row")
+    return pa.array([head + writer.encoded(each) for each in rows], pa.binary())
 
 
-def _plain(values: Any, of: JsonType, place: str, *, is_optional: bool = False) -> list[Any]:
-    """The values as Python's JSON takes them; `_ABSENT` for a null that is left out."""
-    null = None
-    if values.null_count and not of.is_nullable:
-        if not is_optional:
-            raise SpecError(f"{place} is null, and its JSON schema has {name_of(of)}")
-        null = _ABSENT
-    found = _present(values, of, place)
-    if not values.null_count:
-        return list(found)
-    return [
-        each if is_valid else null
-        for each, is_valid in zip(found, values.is_valid().to_pylist(), strict=True)
-    ]
+class _Writer:
+    def __init__(self) -> None:
+        self._numbers = ExactNumbers()
 
+    def encoded(self, row: Any) -> bytes:
+        """The JSON of a row."""
+        try:
+            return text_of(row, has_exact=self._numbers.has_exact).encode()
+        except RecursionError:
+            raise SpecError("the row has too many nested arrays and objects") from None
 
-def _present(values: Any, of: JsonType, place: str) -> Any:
-    """The same; anything for a null."""
-    match of:
-        case JsonScalar():
-            return _scalars(values, of, place)
-        case JsonAny():
-            return [_parsed(each, of, place) for each in values.to_pylist()]
-        case JsonArray():
-            items = iter(_plain(list_items(values), of.items, f"an item of {place}"))
-            return [[next(items) for _ in range(size)] for size in list_sizes(values)]
-        case JsonMap():
-            return _maps(values, of, place)
-        case JsonObject():
-            return _objects(values, of, place)
+    def plain(
+        self, values: Any, of: JsonType, place: str, *, is_optional: bool = False
+    ) -> list[Any]:
+        """The values as Python's JSON takes them; `_ABSENT` for a null that is left out."""
+        null = None
+        if values.null_count and not of.is_nullable:
+            if not is_optional:
+                raise SpecError(f"{place} is null, and its JSON schema has {name_of(of)}")
+            null = _ABSENT
+        found = self._present(values, of, place)
+        if not values.null_count:
+            return list(found)
+        return [
+            each if is_valid else null
+            for each, is_valid in zip(found, values.is_valid().to_pylist(), strict=True)
+        ]
+
+    def _present(self, values: Any, of: JsonType, place: str) -> Any:
+        """The same; anything for a null."""
+        match of:
+            case JsonScalar():
+                return _scalars(values, of, place)
+            case JsonAny():
+                return [self._parsed(each, of, place) for each in values.to_pylist()]
+            case JsonArray():
+                items = iter(self.plain(list_items(values), of.items, f"an item of {place}"))
+                return [[next(items) for _ in range(size)] for size in list_sizes(values)]
+            case JsonMap():
+                return self._maps(values, of, place)
+            case JsonObject():
+                return self._objects(values, of, place)
+
+    def _parsed(self, text: str | None, of: JsonAny, place: str) -> Any:
+        if text is None:
+            return None
+        try:
+            found = json.loads(text, parse_float=self._numbers, parse_constant=refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise SpecError(
+                f"{place} is the text of any JSON in its schema, but not JSON: {error}"
+            ) from None
+        if of.is_object and not isinstance(found, dict):
+            raise SpecError(f"{place} is not an object, and its JSON schema has one")
+        return found
+
+    def _maps(self, values: Any, of: JsonMap, place: str) -> Iterator[dict[str, Any]]:
+        keys, items = map_entries(values)
+        found = self.plain(items, of.values, f"an entry of {place}")
+        entries = zip(keys.to_pylist(), found, strict=True)
+        for size in list_sizes(values):
+            yield dict(next(entries) for _ in range(size))
+
+    def _objects(self, values: Any, of: JsonObject, place: str) -> list[Any]:
+        prefix = "" if place == "the row" else f"{place.removeprefix('column ')}."
+        present = values if not values.null_count else values.drop_null()
+        columns = [
+            self.plain(
+                column, each.type, f"column {prefix}{each.name}", is_optional=not each.is_required
+            )
+            for column, each in zip(present.flatten(), of.properties, strict=True)
+        ]
+        names = [each.name for each in of.properties]
+        found = [
+            {name: each for name, each in zip(names, row, strict=True) if each is not _ABSENT}
+            for row in (zip(*columns, strict=True) if columns else [()] * len(present))
+        ]
+        if not values.null_count:
+            return found
+        objects = iter(found)
+        return [next(objects) if is_valid else None for is_valid in values.is_valid().to_pylist()]
 
 
 def _scalars(values: Any, of: JsonScalar, place: str) -> list[Any]:
@@ -93,10 +145,13 @@ def _scalars(values: Any, of: JsonScalar, place: str) -> list[Any]:
     match of.form or of.kind:
         case "date-time":
             # Without a zone, Arrow needs no data of zones to write a time.
-            local = values.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
+            micros = values.view(pa.int64())
+            _check_years(micros, of, place)
+            local = micros.view(pa.timestamp("us")).cast(pa.string())
             found = pc.replace_substring(local, " ", "T").to_pylist()
             found = [each and each + "Z" for each in found]
         case "date":
+            _check_years(values.view(pa.int32()), of, place)
             found = values.cast(pa.string()).to_pylist()
         case "base64":
             found = [
@@ -115,40 +170,16 @@ def _scalars(values: Any, of: JsonScalar, place: str) -> list[Any]:
     return found
 
 
-def _parsed(text: str | None, of: JsonAny, place: str) -> Any:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise SpecError(
-            f"{place} is the text of any JSON in its schema, but not JSON: {error}"
-        ) from None
-    if of.is_object and not isinstance(found, dict):
-        raise SpecError(f"{place} is not an object, and its JSON schema has one")
-    return found
+_DAY_MICROS: Final = 86_400_000_000
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+"""Of the years 1 and 9999, in days from 1970: RFC 3339 has four digits of a year."""
 
 
-def _maps(values: Any, of: JsonMap, place: str) -> Iterator[dict[str, Any]]:
-    keys, items = map_entries(values)
-    entries = zip(keys.to_pylist(), _plain(items, of.values, f"an entry of {place}"), strict=True)
-    for size in list_sizes(values):
-        yield dict(next(entries) for _ in range(size))
-
-
-def _objects(values: Any, of: JsonObject, place: str) -> list[Any]:
-    prefix = "" if place == "the row" else f"{place.removeprefix('column ')}."
-    present = values if not values.null_count else values.drop_null()
-    columns = [
-        _plain(column, each.type, f"column {prefix}{each.name}", is_optional=not each.is_required)
-        for column, each in zip(present.flatten(), of.properties, strict=True)
-    ]
-    names = [each.name for each in of.properties]
-    found = [
-        {name: each for name, each in zip(names, row, strict=True) if each is not _ABSENT}
-        for row in (zip(*columns, strict=True) if columns else [()] * len(present))
-    ]
-    if not values.null_count:
-        return found
-    objects = iter(found)
-    return [next(objects) if is_valid else None for is_valid in values.is_valid().to_pylist()]
+def _check_years(numbers: Any, of: JsonScalar, place: str) -> None:
+    """Refuse dates and times outside of the years 1 to 9999, in days or microseconds from 1970."""
+    unit = 1 if of.form == "date" else _DAY_MICROS
+    first, end = _FIRST_DAY * unit, (_LAST_DAY + 1) * unit
+    found: Any = pc.min_max(numbers).as_py()
+    if found["min"] is not None and not first <= found["min"] <= found["max"] < end:
+        raise SpecError(f"{place} is not in the years 1 to 9999, as its JSON schema's {of.form} is")

@@ -2,10 +2,14 @@
 
 Python's own parser reads each value; columns are then built and checked by type, not by value. A
 value is damaged if it is not one JSON document in UTF-8, or if a part of it has another type than
-in the schema, is null or missing against the schema, or is none of the values of `enum`.
+in the schema, is null or missing against the schema, or is not one of the values of `enum`.
 
-Integers are those of 64 bits, also if written as 1.0 or 1e3. A date-time needs a zone, as RFC 3339
-defines it; its digits after the microsecond are cut.
+Integers are those of 64 bits, also if written as 1.0 or 1e3. The text of any JSON keeps its numbers
+as they are written. A date-time needs a zone, as RFC 3339 defines it; its digits after the
+microsecond are cut.
+
+A double may lack digits of a number. Values are read with `ExactNumbers`, which takes longer, if a
+part of them may be any JSON, or if an integer is written with a fraction or an exponent.
 
 Not here: schemas (`schemas.json_schema`), types of columns (`json_schema_columns`).
 """
@@ -26,6 +30,12 @@ import pyarrow.compute as pc
 
 from sparkraft.pipeline.array_parts import list_offsets
 from sparkraft.pipeline.json_schema_columns import arrow_type
+from sparkraft.schemas.exact_json import (
+    ExactNumbers,
+    refuse_constant,
+    text_of,
+    whole_number,
+)
 from sparkraft.schemas.json_schema import (
     JsonAny,
     JsonArray,
@@ -33,6 +43,7 @@ from sparkraft.schemas.json_schema import (
     JsonObject,
     JsonScalar,
     JsonType,
+    has_any,
     name_of,
 )
 
@@ -42,6 +53,7 @@ if TYPE_CHECKING:
 _ABSENT: Final = object()
 """In place of a property that an object lacks."""
 
+_TOO_DEEP: Final = "the value has too many nested arrays and objects"
 _LONG_END: Final = 1 << 63
 _DATE_TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
@@ -59,16 +71,30 @@ def decode(
         of: their schema.
         skipped: bytes before the JSON of each value.
     """
-    reader = _Reader(len(values))
     texts: list[Any] = values.to_pylist()
+    try:
+        return _decoded(texts, of, skipped, ExactNumbers() if has_any(of) else None)
+    except _DigitsNeededError:
+        return _decoded(texts, of, skipped, ExactNumbers())
+
+
+def _decoded(
+    texts: list[Any], of: JsonType, skipped: int, numbers: ExactNumbers | None
+) -> tuple[pa.Array[Any], list[str | None]]:
+    reader = _Reader(len(texts), numbers)
     documents = [reader.document(row, raw[skipped:]) for row, raw in enumerate(texts)]
-    found = reader.column(of, documents, range(len(values)), "the value")
+    found = reader.column(of, documents, range(len(texts)), "the value")
     return found, reader.reasons
 
 
+class _DigitsNeededError(Exception):
+    """A number may not be a double, and was read as one."""
+
+
 class _Reader:
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, numbers: ExactNumbers | None) -> None:
         self.reasons: list[str | None] = [None] * rows
+        self._numbers = numbers
 
     def damage(self, row: int, reason: str) -> None:
         """Give up a value; the first reason counts."""
@@ -78,13 +104,15 @@ class _Reader:
     def document(self, row: int, raw: bytes) -> Any:
         """The JSON of a value; `_ABSENT` if it is damaged."""
         try:
-            return json.loads(raw.decode(), parse_constant=_refuse_constant)
+            return json.loads(
+                raw.decode(), parse_float=self._numbers, parse_constant=refuse_constant
+            )
         except UnicodeDecodeError as error:
             self.damage(row, f"the value is not UTF-8: byte {error.start} is invalid")
         except ValueError as error:
             self.damage(row, f"the value is not one JSON document: {error}")
         except RecursionError:
-            self.damage(row, "the value has too many nested arrays and objects")
+            self.damage(row, _TOO_DEEP)
         return _ABSENT
 
     def column(self, of: JsonType, values: list[Any], rows: Sequence[int], place: str) -> Any:
@@ -103,7 +131,7 @@ class _Reader:
             case JsonAny():
                 if of.is_object:
                     values = self._of_type(of, dict, values, rows, place)
-                return pa.array([_json(each) for each in values], pa.string())
+                return self._texts(values, rows)
             case JsonArray():
                 return self._arrays(of, values, rows, place)
             case JsonMap():
@@ -135,9 +163,25 @@ class _Reader:
             found.append(value if is_fitting else None)
         return found
 
+    def _texts(self, values: list[Any], rows: Sequence[int]) -> Any:
+        """The JSON of any values."""
+        has_exact = self._numbers is not None and self._numbers.has_exact
+        found = []
+        for row, value in zip(rows, values, strict=True):
+            text = None
+            if value is not None:
+                try:
+                    text = text_of(value, has_exact=has_exact)
+                except RecursionError:
+                    self.damage(row, _TOO_DEEP)
+            found.append(text)
+        return pa.array(found, pa.string())
+
     def _scalars(self, of: JsonScalar, values: list[Any], rows: Sequence[int], place: str) -> Any:
         if of.allowed is not None:
             values = self._allowed(of.allowed, values, rows, place)
+        if of.kind == "integer" and self._numbers is None and float in {*map(type, values)}:
+            raise _DigitsNeededError
         kind = arrow_type(of)
         convert = _CONVERTED.get(of.form or of.kind)
         if convert is None:
@@ -161,7 +205,7 @@ class _Reader:
         for row, value in zip(rows, values, strict=True):
             is_known = value is None or _is_known(value, known)
             if not is_known:
-                self.damage(row, f"{place} is none of the values that enum names")
+                self.damage(row, f"{place} is not one of the values in enum")
             found.append(value if is_known else None)
         return found
 
@@ -236,19 +280,6 @@ class _Reader:
         return owners, list_offsets(places, len(values))
 
 
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a number of JSON")
-
-
-def _json(value: Any) -> str | None:
-    """The JSON of any value but null."""
-    if value is None:
-        return None
-    # Half of a pair of surrogates is not UTF-8, and stays escaped.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if _is_utf8(text) else json.dumps(value, separators=(",", ":"))
-
-
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
@@ -277,15 +308,15 @@ def _is_known(value: Any, known: set[tuple[bool, Any]]) -> bool:
 
 
 def _integer(value: Any) -> int | None:
-    if type(value) is float and value.is_integer():
-        value = int(value)
+    if isinstance(value, float):
+        return whole_number(value)
     if type(value) is not int or not -_LONG_END <= value < _LONG_END:
         return None
     return value
 
 
 def _number(value: Any) -> float | None:
-    if type(value) not in (int, float):
+    if not _numeric(value):
         return None
     try:
         found = float(value)

@@ -136,6 +136,21 @@ def name_of(kind: JsonType) -> str:
             return "an object"
 
 
+def has_any(of: JsonType) -> bool:
+    """Whether a part may be any JSON."""
+    match of:
+        case JsonScalar():
+            return False
+        case JsonAny():
+            return True
+        case JsonArray():
+            return has_any(of.items)
+        case JsonMap():
+            return has_any(of.values)
+        case JsonObject():
+            return any(has_any(each.type) for each in of.properties)
+
+
 class _Parser:
     """Parses the documents of a schema; the one that is named by nothing is its own."""
 
