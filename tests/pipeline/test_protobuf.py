@@ -215,6 +215,8 @@ ROW = {"wide": 0, "kind": "NONE", "small": 0, "plain": 0}
         ({"wide": Decimal(-1)}, "column wide has a number that is not one of 64 bits"),
         ({"many": [1, None]}, "an item of column many is null"),
         ({"names": [("a", None)]}, "an entry of column names is null"),
+        ({"at": 253_402_300_800_000_000}, "column at is not in the years 1 to 9999"),
+        ({"at": -62_135_596_800_000_001}, "column at is not in the years 1 to 9999"),
     ],
 )
 def test_values_that_the_schema_cannot_have_are_refused(change, message):

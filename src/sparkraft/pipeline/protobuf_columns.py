@@ -42,6 +42,10 @@ _WRAPPERS: Final = frozenset(
     for each in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 INSTANT: Final = pa.timestamp("us", "UTC")
+SECONDS_MIN: Final = -62_135_596_800
+SECONDS_MAX: Final = 253_402_300_799
+"""The years 1 to 9999, to which the definition of Timestamp limits its values."""
+
 WIDE: Final = pa.decimal128(20, 0)
 """Of unsigned numbers of 64 bits."""
 

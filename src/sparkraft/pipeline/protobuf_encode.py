@@ -40,6 +40,8 @@ from sparkraft.pipeline.encoded_parts import (
 )
 from sparkraft.pipeline.file_fields import SpecError
 from sparkraft.pipeline.protobuf_columns import (
+    SECONDS_MAX,
+    SECONDS_MIN,
     FieldShape,
     MessageShape,
     Symbols,
@@ -74,7 +76,7 @@ def encode(values: pa.Array[Any], shape: MessageShape, *, head: bytes = b"") -> 
 
 def _message(values: Any, shape: MessageShape, place: str) -> Encoded:
     if shape.is_instant:
-        return _instants(values, shape)
+        return _instants(values, shape, place)
     if shape.is_wrapper:
         columns = {shape.fields[0].name: values}
     else:
@@ -88,9 +90,11 @@ def _message(values: Any, shape: MessageShape, place: str) -> Encoded:
     return Parts(parts or [Zeros(np.zeros(len(values), np.int64))])
 
 
-def _instants(values: Any, shape: MessageShape) -> Encoded:
+def _instants(values: Any, shape: MessageShape, place: str) -> Encoded:
     micros = values.view(pa.int64()).to_numpy()
     seconds = np.floor_divide(micros, _SECOND_MICROS)
+    if ((seconds < SECONDS_MIN) | (seconds > SECONDS_MAX)).any():
+        raise SpecError(f"{place} is not in the years 1 to 9999, as each Timestamp is")
     nanos = ((micros - seconds * _SECOND_MICROS) * _MICRO_NANOS).astype(np.int32)
     numbers = (pa.array(seconds), pa.array(nanos))
     return Parts([_field(x, each, "") for x, each in zip(numbers, shape.fields, strict=True)])

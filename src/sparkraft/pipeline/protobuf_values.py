@@ -34,6 +34,8 @@ import pyarrow as pa
 from sparkraft.pipeline.array_parts import list_offsets, nulls, scattered, taken
 from sparkraft.pipeline.protobuf_columns import (
     INSTANT,
+    SECONDS_MAX,
+    SECONDS_MIN,
     WIDE,
     FieldShape,
     MessageShape,
@@ -73,9 +75,6 @@ _TYPE_BITS: Final = 3
 _TYPE_MASK: Final = 7
 
 _SECOND_MICROS: Final = 1_000_000
-_SECONDS_MIN: Final = -62_135_596_800
-_SECONDS_MAX: Final = 253_402_300_799
-"""The years 1 to 9999, which the schema of Timestamp allows."""
 _NANOS_END: Final = 1_000_000_000
 
 
@@ -182,7 +181,7 @@ class Message:
         return pa.StructArray.from_arrays(columns, fields=fields)
 
     def _instants(self, cursor: Cursor, seconds: Ints, nanos: Any) -> Any:
-        wrong = (seconds < _SECONDS_MIN) | (seconds > _SECONDS_MAX)
+        wrong = (seconds < SECONDS_MIN) | (seconds > SECONDS_MAX)
         wrong |= (nanos < 0) | (nanos >= _NANOS_END)
         if wrong.any():
             cursor.damage(np.flatnonzero(wrong), f"{self._place} is not a valid Timestamp")
