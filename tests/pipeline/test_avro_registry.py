@@ -1,6 +1,8 @@
 """Avro values with Confluent's framing, from Confluent's own serializer to tables, with Spark."""
 
 import json
+import socket
+import threading
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -96,6 +98,39 @@ def test_errors_of_a_registry_are_sentences(registry):
         check_kind(found, form, "subject p")
     with pytest.raises(SchemaError, match="registry must be an http or https URL, not host"):
         Registry("ftp://user:secret@host")
+
+
+@pytest.mark.parametrize("url", ["http://me:pass/word@host:80", "http://host:99999", "http://[::1"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(url):
+    with pytest.raises(SchemaError, match="registry must be an http or https URL, not") as refused:
+        Registry(url)
+    assert "word@" not in str(refused.value)
+
+
+def test_a_service_that_is_not_a_registry_is_named(registry, monkeypatch):
+    monkeypatch.setattr(Registry, "_get", lambda *_: {"status": "ok"})
+    with pytest.raises(RegistryError, match="is not a schema registry: its response has no schema"):
+        Registry(registry.url).latest("a")
+    with pytest.raises(RegistryError, match="is not a schema registry: its response has no id"):
+        Registry(registry.url).register("a", RegisteredSchema(kind="AVRO", text='"int"'))
+
+
+def test_a_server_that_does_not_speak_http_is_named():
+    """As one that expects TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"\x15\x03\x01\x00\x02\x02\x16")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(RegistryError, match=f"http://{place} does not .* is not HTTP"):
+            Registry(f"http://{place}", attempts=1).latest("a")
+        thread.join()
 
 
 def test_basic_authentication():

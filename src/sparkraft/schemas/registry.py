@@ -16,6 +16,7 @@ import base64
 import json
 import time
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, Final
 from urllib import error, parse, request
 
@@ -81,11 +82,9 @@ class Registry:
     ) -> None:
         self._attempts = attempts
         self._timeout_seconds = timeout_seconds
-        read = parse.urlsplit(url)
-        if read.scheme not in {"http", "https"} or not read.hostname:
-            raise SchemaError(f"registry must be an http or https URL, not {_shown(url)}")
-        host = f"[{read.hostname}]" if ":" in read.hostname else read.hostname
-        place = f"{host}:{read.port}" if read.port else host
+        read, port = _split(url)
+        host = f"[{read.hostname}]" if ":" in (read.hostname or "") else read.hostname
+        place = f"{host}:{port}" if port else host
         self._base = f"{read.scheme}://{place}{read.path.rstrip('/')}"
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if read.username is not None:
@@ -125,7 +124,8 @@ class Registry:
             found = self._get(_subject(name), json.dumps(other).encode())
             if found is None:
                 raise RegistryError(f"the schema registry {self._base} has no subject {name}")
-            references.append({"name": name, "subject": name, "version": int(found["version"])})
+            version = int(self._field(found, "version"))
+            references.append({"name": name, "subject": name, "version": version})
         return self._registered(subject, _body(schema.kind, schema.text, references))
 
     def _registered(self, subject: str, body: dict[str, Any]) -> int:
@@ -133,7 +133,7 @@ class Registry:
         found = self._get(path, json.dumps(body).encode())
         if found is None:
             raise RegistryError(f"the schema registry {self._base} does not take {path}")
-        return int(found["id"])
+        return int(self._field(found, "id"))
 
     def ask(self, subject: str) -> None:
         """Ask something, to see whether the registry answers."""
@@ -144,7 +144,7 @@ class Registry:
         self._add_references(found, what, texts, set())
         return RegisteredSchema(
             kind=str(found.get("schemaType", "AVRO")),
-            text=str(found["schema"]),
+            text=str(self._field(found, "schema")),
             references=tuple(texts.items()),
         )
 
@@ -162,7 +162,15 @@ class Registry:
             if other is None:
                 raise SchemaError(f"{what} refers to {key[0]} version {key[1]}, which is missing")
             self._add_references(other, what, texts, known)
-            texts[str(each["name"])] = str(other["schema"])
+            texts[str(each["name"])] = str(self._field(other, "schema"))
+
+    def _field(self, found: dict[str, Any], name: str) -> Any:
+        """A field that each response of a registry has; a service of another kind may lack it."""
+        if name not in found:
+            raise RegistryError(
+                f"{self._base} is not a schema registry: its response has no {name}"
+            )
+        return found[name]
 
     def _get(self, path: str, body: bytes | None = None) -> dict[str, Any] | None:
         """The JSON at a path, to which a body is sent if given; None if it does not exist."""
@@ -176,17 +184,44 @@ class Registry:
                 time.sleep(_PAUSE_SECONDS * 2**attempt)
             try:
                 with request.urlopen(asked, timeout=self._timeout_seconds) as answer:
-                    found: dict[str, Any] = json.loads(answer.read(_ANSWER_BYTES_MAX))
-                    return found
+                    return _object_in(answer.read(_ANSWER_BYTES_MAX))
             except error.HTTPError as refused:
                 if refused.code == _NOT_FOUND:
                     return None
                 reason = f"{refused.code} {_message(refused)}"
                 if refused.code < _SERVER_ERROR:
                     break
-            except (OSError, ValueError) as broken:
+            except HTTPException:
+                reason = "the response is not HTTP"
+            except (OSError, ValueError, RecursionError) as broken:
                 reason = str(getattr(broken, "reason", broken))
         raise RegistryError(f"the schema registry {self._base} does not answer {path}: {reason}")
+
+
+def _split(url: str) -> tuple[parse.SplitResult, int | None]:
+    """The parts of a registry's URL, and its port.
+
+    Raises:
+        SchemaError: it is not one; the message does not have its password.
+    """
+    try:
+        read = parse.urlsplit(url)
+        port = read.port
+    except ValueError:
+        read, port = parse.urlsplit(""), None
+    if read.scheme not in {"http", "https"} or not read.hostname:
+        raise SchemaError(
+            f"registry must be an http or https URL, not {_shown(url)}; in a user name and a "
+            "password, characters such as / and @ are written as %2F and %40"
+        )
+    return read, port
+
+
+def _object_in(content: bytes) -> dict[str, Any]:
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError("the response is not a JSON object")  # noqa: TRY004 (not our caller's)
+    return found
 
 
 def _subject(name: str) -> str:
