@@ -322,6 +322,23 @@ def test_scans_are_bounded(node: SparkraftNode) -> None:
     asyncio.run(work())
 
 
+def test_records_that_are_read_again_are_counted_once(
+    node: SparkraftNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "WINDOW_BYTES_MAX", 200)
+    values = {"topic": "m", "count": "1000", "filter": "record.value.even || record.value.none"}
+
+    async def work() -> None:
+        async with Cluster(node.bootstrap) as cluster:
+            scan = Scan(cluster, parse_query(values), RecordText(MessageConfig()))
+            await scan.find_bounds()
+            ends = [item async for item in scan.run() if isinstance(item, dict) and "end" in item]
+            counts = [ends[0]["end"][name] for name in ("scanned", "matched", "errors")]
+            assert counts == [COUNT, COUNT // 2, COUNT // 2]
+
+    asyncio.run(work())
+
+
 def test_large_records_are_read_in_smaller_windows(
     node: SparkraftNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

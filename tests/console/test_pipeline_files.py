@@ -45,9 +45,10 @@ def test_a_line_that_was_cut_off_is_counted(tmp_path: Path) -> None:
     append(tmp_path / "p", 1)
     with (tmp_path / "p.batches.jsonl").open("a") as file:
         file.write('{"pipeline": "p", "sta\n[1]\n{"pipeline": "p", "started": 3, "seconds": 1}\n')
+        file.write("[" * 100_000 + "\n")
         file.write('{"is": "being written')
     found, damaged = newest_documents(tmp_path, batches_max=30)
-    assert ([one["batch"] for one in found], damaged) == ([1], 3)
+    assert ([one["batch"] for one in found], damaged) == ([1], 4)
 
 
 def test_checkpoints_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

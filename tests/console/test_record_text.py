@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkraft.client.reading import ConsumedRecord
+from sparkraft.console.json_text import json_text
 from sparkraft.console.message_config import MessageConfig
 from sparkraft.console.record_text import Forms, RecordText, part_json
 
@@ -23,6 +24,11 @@ def test_json_keeps_every_digit():
         "form": "json", "text": text.decode(), "size": len(text), "isCut": False, "isExact": True,
         "note": "",
     }  # fmt: skip
+
+
+def test_half_of_a_pair_of_surrogates_is_escaped():
+    assert json_text({"é": ["\ud800", 1 << 60]}) == '{"\\u00e9":["\\ud800","1152921504606846976"]}'
+    assert json_text({"é": 1}) == '{"é":1}'
 
 
 def test_forms():

@@ -1,17 +1,18 @@
 """Signing in over HTTP and in a browser, and the role that each route takes."""
 
+import asyncio
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import pytest
 
 from sparkraft.cli import main as cli
 from sparkraft.console.access import Access, AccessSettings
 from sparkraft.console.application import SCREENS, Console
-from sparkraft.console.sign_in import SignIn
+from sparkraft.console.sign_in import SignIn, json_body
 from tests.support.console import Browser, ConsoleProcess, violations
 from tests.support.nodes import SparkraftNode
 from tests.support.outside_tools import Missing, axe_core
@@ -163,6 +164,15 @@ def test_a_wrong_sign_in_is_refused(console: ConsoleProcess, body: object, statu
     answer = post(console, "/api/sign-in", body)
     assert answer.status == status
     assert "Set-Cookie" not in answer.headers
+
+
+def test_a_deeply_nested_body_is_refused() -> None:
+    class Nested:
+        async def stream(self) -> AsyncIterator[bytes]:
+            yield b"[" * 100_000
+
+    with pytest.raises(ValueError, match="the body has too many nested arrays and objects"):
+        asyncio.run(json_body(cast("Any", Nested())))
 
 
 def test_a_post_of_another_site_is_refused(console: ConsoleProcess) -> None:

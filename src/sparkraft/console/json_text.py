@@ -2,6 +2,9 @@
 
 JavaScript's numbers are exact up to 2^53 - 1. Offsets, producer ids and integers in records may be
 larger. `--output json` of the commands keeps numbers, because its readers have integers.
+
+A text of a record or a request may have half of a pair of surrogates, which UTF-8 lacks. All of the
+document is then ASCII with escapes.
 """
 
 from __future__ import annotations
@@ -14,7 +17,13 @@ SAFE_INTEGER_MAX = (1 << 53) - 1
 
 def json_text(document: Any) -> str:
     """Return `document` as JSON text for a browser."""
-    return json.dumps(_exact(document), ensure_ascii=False, separators=(",", ":"), default=str)
+    exact = _exact(document)
+    text = json.dumps(exact, ensure_ascii=False, separators=(",", ":"), default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(exact, separators=(",", ":"), default=str)
+    return text
 
 
 def _exact(value: Any) -> Any:

@@ -189,7 +189,6 @@ class _Batch:
 
     def __init__(self, *, bytes_max: int) -> None:
         self.records: dict[TopicPartition, list[ConsumedRecord]] = {}
-        self.scanned = 0
         self.is_cut = False
         """Whether the time was up before the window was read."""
         self._bytes = 0
@@ -283,13 +282,14 @@ class Scan:
         size = min(size_max, self._query.count)
         while self._sent < self._query.count and not self._is_over() and self._position != goal:
             low, high = self._window(size, is_forward=is_forward)
+            counted = self._scanned, self._errors
             batch = _Batch(bytes_max=WINDOW_BYTES_MAX if size > 1 else sys.maxsize)
             async with aclosing(self._read(batch, low, high)) as reading:
                 async for progress in reading:
                     yield progress
             if batch.is_too_large:
                 size = max(1, size // _WINDOW_GROWTH)
-                self._scanned -= batch.scanned
+                self._scanned, self._errors = counted  # Its records are read again.
                 continue
             if batch.is_cut:
                 break  # The window is read again when the reader continues.
@@ -338,7 +338,6 @@ class Scan:
                     tp = (record.topic, record.partition)
                     if tp not in left or record.offset >= high[tp]:
                         continue
-                    batch.scanned += 1
                     if self._matches(record):
                         batch.add(tp, record)
                 for tp in [tp for tp in left if (consumer.position(tp) or 0) >= high[tp]]:

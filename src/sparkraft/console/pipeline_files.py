@@ -92,6 +92,6 @@ def _parsed(line: bytes) -> Json | None:
     try:
         found = json.loads(line)
         ended = datetime.fromisoformat(found["started"]).timestamp() + found["seconds"]
-    except (ValueError, TypeError, KeyError, OverflowError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     return {**found, "atMs": int(ended * 1000)}

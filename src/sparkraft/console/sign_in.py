@@ -130,7 +130,10 @@ async def json_body(request: Request) -> dict[str, Any]:
         body += piece
         if len(body) > BODY_BYTES_MAX:
             raise ValueError(f"the body has more than {BODY_BYTES_MAX} bytes")
-    found = json.loads(body)
+    try:
+        found = json.loads(body)
+    except RecursionError:
+        raise ValueError("the body has too many nested arrays and objects") from None
     if not isinstance(found, dict):
         raise ValueError("the body is not a JSON object")  # noqa: TRY004 (a bad request)
     return found
