@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.cli import zookeeper_shell
 from tests.support.jvm import java_command
 from tests.support.zookeeper import Ensemble
 
@@ -60,6 +61,28 @@ def test_it_prints_what_zookeepers_shell_prints(zookeeper_jars: Path, ensemble: 
     theirs = [*java, "org.apache.zookeeper.ZooKeeperMain", "-server", ensemble.connect]
     ours = [sys.executable, "-m", "sparkraft.cli.main", "zookeeper-shell", ensemble.connect]
     assert lines_of(ours, "ours") == lines_of(theirs, "theirs")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--zk-tls-config-file", "f", "host:1", "ls", "-R", "/"],
+        ["host:1", "--zk-tls-config-file", "f", "ls", "-R", "/"],
+        ["host:1", "-zk-tls-config-file", "f", "ls", "-R", "/"],
+    ],
+)
+def test_the_option_stands_before_the_server_or_after_it_as_in_kafkas_script(
+    monkeypatch: pytest.MonkeyPatch, given: list[str]
+) -> None:
+    seen = []
+
+    async def run(*arguments: object) -> int:
+        seen.append(arguments)
+        return 0
+
+    monkeypatch.setattr(zookeeper_shell, "_main", run)
+    assert zookeeper_shell.main(given) == 0
+    assert seen == [("host:1", "f", ["ls", "-R", "/"])]
 
 
 def test_an_ensemble_that_is_none_is_a_usage_error() -> None:

@@ -53,9 +53,20 @@ def main(argv: list[str]) -> int:
     options.add_argument("server", metavar="HOST:PORT[/chroot]", help="the ensemble's servers")
     options.add_argument("command", nargs="*", help="a command; none: read them from stdin")
     add_security(options)
+    argv = _with_option_first(argv)
     known, rest = options.parse_known_args(argv)
     command = argv[argv.index(known.server) + 1 :] if known.command or rest else []
     return asyncio.run(_main(known.server, known.zk_tls_config_file, command))
+
+
+_TLS_OPTIONS = ("--zk-tls-config-file", "-zk-tls-config-file")
+
+
+def _with_option_first(argv: list[str]) -> list[str]:
+    """The arguments; Kafka's script has the option after the server, with one hyphen."""
+    if argv[1:2] and argv[1] in _TLS_OPTIONS and argv[2:3]:
+        return [_TLS_OPTIONS[0], argv[2], argv[0], *argv[3:]]
+    return argv
 
 
 async def _main(server: str, file: str | None, command: list[str]) -> int:
