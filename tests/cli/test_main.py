@@ -8,6 +8,7 @@ import pytest
 
 from sparkraft import __version__
 from sparkraft.cli import main as cli
+from sparkraft.cli import pipeline
 from sparkraft.cli.errors import UsageError
 from sparkraft.cli.names import PartitionFilter, TopicFilter
 from sparkraft.cli.options import Options, exactly_one, key_values, only_with
@@ -24,6 +25,15 @@ def test_help_lists_every_command(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert all(f"  {name} " in out for name in cli._MODULES)
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    begins = {len(lines[name]) - len(lines[name].split(maxsplit=1)[1]) for name in cli._MODULES}
+    assert len(begins) == 1, "the texts are below one another"
+
+
+def test_help_of_pipelines_lists_every_action(capsys):
+    code, out, _ = run(capsys, "pipeline", "--help")
+    assert code == 0
+    assert all(f"\n  {name} " in out for name in pipeline._ACTIONS)
 
 
 @pytest.mark.parametrize("command", sorted(cli._MODULES))
@@ -76,7 +86,7 @@ def test_a_pipeline_without_spark_says_what_to_install(capsys, monkeypatch):
 def test_a_file_to_dump_that_is_not_there_is_named(capsys):
     code, out, err = run(capsys, "dump-log", "--files", "nowhere.log")
     assert (code, out) == (1, "")
-    assert err == "sparkraft dump-log: nowhere.log: there is no such file\n"
+    assert err == "sparkraft dump-log: nowhere.log does not exist\n"
 
 
 def test_an_unknown_command_names_the_nearest(capsys):

@@ -141,7 +141,7 @@ def test_a_node_is_paused_resumed_killed_started_and_stopped(up, home, capsys):
     assert node_command(home, "start") == 1
     assert node_command(home, "stop") == 0
     assert node_command(home, "stop", "7") == 1
-    assert "there is no node 7" in capsys.readouterr().err
+    assert "node 7 does not exist" in capsys.readouterr().err
 
 
 def test_a_paused_node_still_ends_by_down(up, home):

@@ -169,7 +169,7 @@ def both_refuse(options: list[str], jars: Path, kafkas_words: str, our_words: st
         (["--time", "99999999999999"], "is null", "has no record as late as"),
         (["--fetch-size", "4294967296"], "of option fetch-size", "--fetch-size 4294967296 is more"),
         (["--max-wait-ms", "4294967296"], "of option max-wait-ms", "--max-wait-ms 4294967296 is"),
-        (["--report", "5"], "report is not a recognized option", "there is no option --report"),
+        (["--report", "5"], "report is not a recognized option", "unknown option --report"),
     ],
     ids=["topic", "pattern", "-3", "soon", "too-late", "fetch-size", "max-wait-ms", "report"],
 )

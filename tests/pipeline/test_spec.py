@@ -196,7 +196,7 @@ def test_several_sources_and_stages_have_names():
         ('name = "payments"', 'name = "orders"', r"two \[\[source\]\] have the same name"),
         ('name = "shaped"', 'name = "orders"', "two sources or stages have the name orders"),
         ('name = "shaped"', "", r"\[\[transform\]\] needs name"),
-        ('["paid", "payments"]', '["pad"]', "there is no pad, only orders, payments, paid"),
+        ('["paid", "payments"]', '["pad"]', "pad is unknown; known are orders, payments, paid"),
         ('["value.id"]', '"value.id"', "deduplicate_by of .* must be a list"),
         ('function = "f.py:last"', "", "has both sql and function, or neither"),
     ],

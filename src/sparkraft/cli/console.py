@@ -45,23 +45,23 @@ def main(argv: list[str]) -> int:
     options.connection()
     options.value(
         "--listen",
-        about=f"loopback address to listen on (default 127.0.0.1:{DEFAULT_PORT}, or the next free "
-        "port)",
+        about=f"address to listen on (default 127.0.0.1:{DEFAULT_PORT}, or the next free port); "
+        "others than loopback need --users or --trusted-proxy",
         metavar="HOST:PORT",
     )
     options.values(
         "--host",
-        about="accept requests for this name too: that of a tunnel or proxy; repeatable",
+        about="also accept requests for this address: that of a tunnel or proxy; repeatable",
         metavar="HOST:PORT",
     )
     options.value(
         "--users",
-        about="visitors sign in; FILE has their roles and passwords (see console-users)",
+        about="visitors must sign in; FILE has their roles and passwords (see console-users)",
         metavar="FILE",
     )
     options.values(
         "--trusted-proxy",
-        about="address or network of a proxy whose header names the visitor; repeatable",
+        about="address or network of a proxy that names the visitor in a header; repeatable",
         metavar="ADDRESS",
     )
     options.value(
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     )
     options.value(
         "--config",
-        about="schemas that records are decoded with, and fields that are hidden (TOML)",
+        about="a TOML file with schemas of records and fields to hide",
         metavar="FILE",
     )
     options.flag("--read-only", "let no visitor change the cluster")

@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     for name in values.files.split(","):
         path = Path(name.strip())
         if not path.is_file():
-            raise CommandError(f"{path}: there is no such file")
+            raise CommandError(f"{path} does not exist")
         if values.output == "text":
             print(f"Dumping {path}")
         dump = _DUMPS.get(path.suffix)

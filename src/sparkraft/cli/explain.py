@@ -25,7 +25,7 @@ usage: sparkraft explain cluster                     whether it is healthy, in o
        sparkraft explain broker ID                   what it leads, won, lost, and where it lags
        sparkraft explain topic NAME                  all its partitions, a line each
        sparkraft explain group ID                    its members, epochs and moved partitions
-       sparkraft explain controller                  who is it in ZooKeeper mode, since when, why
+       sparkraft explain controller                  the controller in ZooKeeper mode, and why
        sparkraft explain failover                    what the next ZooKeeper controller would do
        sparkraft explain broker-failure ID           what a ZooKeeper controller does if it fails
 
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         print(_HELP, end="")
         return 0 if argv else 2
     if argv[0] not in _MODULES:
-        raise UsageError(f"there is nothing to explain of {argv[0]!r}; there is: {_names()}")
+        raise UsageError(f"expected one of {_names()}, got {argv[0]!r}")
     code: int = import_module(f"sparkraft.cli.{_MODULES[argv[0]]}").main(argv[1:])
     return code
 

@@ -185,7 +185,7 @@ class LocalCluster:
             if node.id == node_id:
                 return node
         ids = ", ".join(str(node.id) for node in self.nodes)
-        raise CommandError(f"there is no node {node_id} here; there are: {ids}")
+        raise CommandError(f"node {node_id} does not exist; the nodes are {ids}")
 
 
 class ClusterDirectory:

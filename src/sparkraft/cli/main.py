@@ -14,7 +14,7 @@ _KAFKA_COMMANDS = {
     "acls": "add, remove, list access control entries",
     "client-metrics": "list, describe and change which metrics clients push",
     "delegation-tokens": "create, renew, expire, describe delegation tokens",
-    "configs": "describe and alter configs of topics, brokers, groups",
+    "configs": "describe and alter configs, quotas and SCRAM users",
     "console-producer": "send lines of standard input as records",
     "console-consumer": "print records",
     "consumer-groups": "list, describe, reset, delete consumer groups",
@@ -38,16 +38,16 @@ _KAFKA_COMMANDS = {
 }
 _OUR_COMMANDS = {
     "up": "start a cluster on this machine",
-    "down": "stop it",
-    "node": "start, stop, kill, pause, resume one node of it",
+    "down": "stop such a cluster",
+    "node": "start, stop, kill, pause, resume one node of such a cluster",
     "explain": "explain who leads the quorum or a partition, since when, and why",
     "metadata-log": "print what changed in the cluster's metadata, record by record",
     "console": "show the cluster in a web browser",
     "console-users": "list, add and remove the users of a console",
     "zookeeper-controller": "show and move the controller of a ZooKeeper cluster",
     "zookeeper-migration": "check and follow the migration of a ZooKeeper cluster to KRaft",
-    "pipeline": "run a pipeline on Spark",
     "zookeeper-check": "check the znodes of a Kafka cluster in ZooKeeper",
+    "pipeline": "run pipelines on Spark",
     "simulate": "run quorums by seed, with faults, and check every invariant",
     "fault-proxy": "break the network between real nodes",
 }
@@ -131,8 +131,10 @@ def _unknown(name: str) -> int:
 
 
 def _overview() -> str:
+    width = max(map(len, _MODULES)) + 1
+
     def table(commands: dict[str, str]) -> list[str]:
-        return [f"  {name:<21} {about}" for name, about in commands.items()]
+        return [f"  {name:<{width}} {about}" for name, about in commands.items()]
 
     return "\n".join(
         [

@@ -50,7 +50,7 @@ class Options(argparse.ArgumentParser):
         name = extra.split("=", 1)[0]
         near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return f"there is no option {name}{hint}"
+        return f"unknown option {name}{hint}"
 
     def flag(self, name: str, about: str) -> None:
         """An option without a value."""
@@ -80,8 +80,8 @@ class Options(argparse.ArgumentParser):
             )
         self.value(
             "--command-config",
-            about="a properties file for the client: client.id, request.timeout.ms, "
-            "default.api.timeout.ms",
+            about="a properties file with client configs, such as security.protocol, "
+            "sasl.jaas.config and request.timeout.ms",
             metavar="FILE",
         )
 

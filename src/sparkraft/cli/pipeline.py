@@ -38,17 +38,24 @@ def main(argv: list[str]) -> int:
     """Execute one action; the exit code is 0 if it succeeded."""
     if not argv or argv[0] not in _ACTIONS:
         if argv and argv[0] in {"-h", "--help"}:
-            actions = "\n".join(f"  {name:10}{about}" for name, (_, about) in _ACTIONS.items())
-            Options("pipeline", "Pipelines that a file describes, on Spark.", epilog=actions).parse(
-                ["--help"]
-            )
-        raise UsageError(f"say what to do: sparkraft pipeline {'|'.join(_ACTIONS)}")
+            _print_help()
+            return 0
+        raise UsageError(f"expected an action: sparkraft pipeline {'|'.join(_ACTIONS)}")
     action, about = _ACTIONS[argv[0]]
     return action(Options(f"pipeline {argv[0]}", f"{about[0].upper()}{about[1:]}."), argv[1:])
 
 
+def _print_help() -> None:
+    print(
+        "usage: sparkraft pipeline ACTION [options]     sparkraft pipeline ACTION --help\n\n"
+        "Runs pipelines on Spark that a file describes (docs/pipelines.md).\n\nactions:"
+    )
+    for name, (_, about) in _ACTIONS.items():
+        print(f"  {name:10}{about}")
+
+
 def _file(options: Options) -> None:
-    options.add_argument("file", metavar="FILE", help="a TOML file; see docs of the pipeline")
+    options.add_argument("file", metavar="FILE", help="the pipeline file (TOML)")
     options.values("--set", about="a value for ${KEY} in FILE; repeatable", metavar="KEY=VALUE")
 
 
@@ -88,8 +95,8 @@ def _run(options: Options, argv: Sequence[str]) -> int:
         "--master",
         about="Spark master, or sc://HOST of Spark Connect (default: the file's, else local[*])",
     )
-    options.flag("--once", "stop when everything there is now is processed")
-    options.flag("--check", "only look for mistakes in FILE, process nothing")
+    options.flag("--once", "process the records that exist now, then stop")
+    options.flag("--check", "look for mistakes in FILE; process no records")
     values = options.parse(argv)
     _needs_spark()
     from dataclasses import replace
@@ -282,11 +289,11 @@ def _set_paused(options: Options, argv: Sequence[str], *, paused: bool) -> int:
 
 def _reset(options: Options, argv: Sequence[str]) -> int:
     _file(options)
-    options.flag("--execute", "delete it; without this option only say what would be deleted")
+    options.flag("--execute", "delete it; without this option only print what would be deleted")
     options.value(
         "--replay",
         type=int,
-        about="keep it, and let this lost batch be written again",
+        about="keep the checkpoint; the next run writes this lost batch again",
     )
     values = options.parse(argv)
     import shutil
@@ -342,7 +349,7 @@ def _replay(pipeline: Pipeline, number: int) -> int:
 def _recover(options: Options, argv: Sequence[str]) -> int:
     options.value("--bootstrap-server", about="the cluster of the topics", required=True)
     options.value("--transactional-id-prefix", about="the prefix of the query", required=True)
-    options.value("--replay", about="let Spark write this lost batch again", type=int)
+    options.value("--replay", about="the next run writes this lost batch again", type=int)
     values = options.parse(argv)
     _needs_spark()
     from sparkraft.pipeline.decisions import LostTransactionsError
@@ -476,19 +483,19 @@ def _tables(pipeline: Pipeline) -> list[tuple[str, Callable[..., Upkeep]]]:
 
 
 _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] = {
-    "run": (_run, "runs a pipeline until it ends, or Ctrl-C or SIGTERM stop it between batches"),
-    "test": (_test, "runs the tests in the file: rows in, rows expected"),
-    "list": (_list, "shows the pipelines whose checkpoints are below a folder"),
-    "status": (_status, "shows what a pipeline does and its last batch, as JSON"),
-    "stop": (_stop, "stops a running pipeline after its batch"),
-    "pause": (_pause, "pauses a running pipeline after its batch; Spark stays up"),
-    "resume": (_resume, "continues a paused pipeline"),
-    "reset": (_reset, "deletes the checkpoint: the next run begins at startingOffsets"),
-    "recover": (_recover, "ends the transactions that an exactly-once query has left open"),
+    "run": (_run, "run a pipeline; Ctrl-C and SIGTERM stop it between two batches"),
+    "test": (_test, "run the tests in the file"),
+    "list": (_list, "list the pipelines whose checkpoints are below a folder"),
+    "status": (_status, "print the state of a pipeline and its last batch, as JSON"),
+    "stop": (_stop, "stop a running pipeline after its batch"),
+    "pause": (_pause, "pause a running pipeline after its batch; Spark stays up"),
+    "resume": (_resume, "continue a paused pipeline"),
+    "reset": (_reset, "delete the checkpoint: the next run begins at startingOffsets"),
+    "recover": (_recover, "end the transactions that an exactly-once query has left open"),
     "compact": (
         _compact,
-        "joins small files of table sinks and deletes old ones, also meanwhile",
+        "join small files of table sinks and delete old ones, also while they are written",
     ),
-    "audit": (_audit, "compares all replicas of topics by offset and checksum"),
-    "backfill": (_backfill, "processes the records of a past time into tables with keys"),
+    "audit": (_audit, "compare all replicas of topics by offset and checksum"),
+    "backfill": (_backfill, "process the records of an earlier time into tables with keys"),
 }

@@ -148,7 +148,7 @@ def _parse(argv: list[str]) -> tuple[str, dict[str, str]]:
                 raise UsageError(f"--override wants key=value, not {entry!r}")
             overrides[key] = value
         elif word.startswith("-"):
-            raise UsageError(f"there is no option {word}; did you mean --override?")
+            raise UsageError(f"unknown option {word}; did you mean --override?")
         elif path is None:
             path = word
         else:

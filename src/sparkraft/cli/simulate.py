@@ -59,12 +59,12 @@ def _options() -> Options:
     options.value(
         "--nodes",
         about="voters, or brokers in ZooKeeper mode; default: 3 in chaos of whole nodes, else what "
-        "the scenario and the seed say",
+        "the scenario and the seed choose",
         type=int,
     )
     options.value(
         "--observers",
-        about="nodes that vote never: cores that follow, or whole nodes that are only brokers, "
+        about="nodes that never vote: cores that follow, or whole nodes that are only brokers, "
         "with 0 every voter is a broker too; default: the seed chooses",
         type=int,
     )
@@ -73,7 +73,7 @@ def _options() -> Options:
     options.value("--faults", about="kinds between commas, `none` or `all`; --list names them")
     options.value(
         "--mode",
-        about="safety: all is healed in the end (default); liveness: only a majority is",
+        about="safety: all faults are healed at the end (default); liveness: those of a majority",
         choices=["safety", "liveness"],
     )
     options.value(

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     command = commands.get(argv[0])
     if command is None:
-        raise UsageError(f"there is no {argv[0]!r}: it is one of {', '.join(commands)}")
+        raise UsageError(f"unknown command {argv[0]!r}; expected one of {', '.join(commands)}")
     return command(argv[1:])
 
 

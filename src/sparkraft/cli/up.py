@@ -33,12 +33,12 @@ def _options() -> Options:
     )
     options.value(
         "--controllers",
-        about="1, 3 or 5 controllers, beside --brokers and instead of --nodes",
+        about="1, 3 or 5 controllers, with --brokers and instead of --nodes",
         type=int,
         metavar="C",
     )
     options.value(
-        "--brokers", about="brokers, beside --controllers or --zookeeper", type=int, metavar="B"
+        "--brokers", about="brokers, with --controllers or --zookeeper", type=int, metavar="B"
     )
     options.value(
         "--zookeeper",

@@ -61,7 +61,7 @@ async def alter_user(
 ) -> int:
     """Set and delete credentials of a user."""
     if not user:
-        raise CommandError("SCRAM credentials need --entity-name; there are no defaults of them")
+        raise CommandError("SCRAM credentials need --entity-name; they have no defaults")
     deletions, additions = [], []
     for key, operation, value in changes:
         mechanism = mechanism_of(key)

@@ -198,7 +198,7 @@ def _names(kind: type[AclOperation | AclResourceType]) -> list[str]:
 
 def _named(kind: Any, name: str) -> Any:
     if name not in _names(kind):
-        raise ValueError(f"{name[:60]!r} is none of {', '.join(_names(kind))}")
+        raise ValueError(f"{name[:60]!r} is not one of {', '.join(_names(kind))}")
     return kind[name]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 JAVA_OLDEST: Final = 17
 
 NO_JAVA: Final = (
-    "Spark needs Java 17 or newer and there is none on the PATH: install one, such as "
+    "Spark needs Java 17 or newer, and the PATH has no java: install one, such as "
     "openjdk-17-jre-headless (Debian, Ubuntu), java-17-openjdk-headless (Fedora) or "
     "temurin@17 (Homebrew)"
 )

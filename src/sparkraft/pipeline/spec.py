@@ -448,7 +448,9 @@ def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
         inputs = tuple(given.get("inputs", names[-1:] if stages else names))
         unknown = [each for each in inputs if each not in names]
         if unknown:
-            raise SpecError(f"inputs of {where}: there is no {unknown[0]}, only {', '.join(names)}")
+            raise SpecError(
+                f"inputs of {where}: {unknown[0]} is unknown; known are {', '.join(names)}"
+            )
         name = _name(given.get("name"), where) if is_named else "result"
         if name in names:
             raise SpecError(f"two sources or stages have the name {name}")
