@@ -38,6 +38,11 @@ def test_the_age_is_that_of_the_first_record_that_is_not_committed() -> None:
     assert partition((0, 0, 0), (10, 50, 50), (20, 50, 70), (30, 60, 70))["behindMs"] == 15_000
 
 
+def test_the_ends_of_a_deleted_topic_do_not_count() -> None:
+    found = partition((0, 900, 1_000), (10, 0, 0), (20, 0, 10), (30, 5, 10))
+    assert (found["behindMs"], found["behindBy"]) == (15_000, "ends")
+
+
 def test_an_end_that_rested_passes_an_offset_after_its_last_sample() -> None:
     found = partition((0, 0, 100), (10, 100, 100), (20, 100, 100), (21, 100, 110), (30, 100, 110))
     assert (found["behindMs"], found["behindBy"]) == (10_000, "ends")
@@ -124,6 +129,7 @@ def test_points_add_the_partitions_of_a_group() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_history, "PARTITIONS_MAX", 10)
+    monkeypatch.setattr(lag_history, "GROUPS_MAX", 10)
     history = LagHistory()
     for number in range(50):
         history.add(f"g{number}", [row(0, 5)], START_MS)
@@ -131,3 +137,19 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(history._partitions), len(history._times)) == (10, 10)
     assert history.group("g49", [])["points"]
     assert history.group("g0", [])["points"] == []
+
+
+def test_a_partition_keeps_no_more_than_its_trend_and_the_ends_that_are_not_passed() -> None:
+    history = LagHistory()
+    for number in range(2_000):
+        at_ms = START_MS + number * 3_000
+        rows = [row(number * 10, number * 10 + 5), row(0, number * 10, partition=1)]
+        history.add("g", rows, at_ms)
+    follows, stands = history._partitions.values()
+    trend = lag_history.TREND_MS // 3_000 + 1
+    assert len(follows._times) == len(follows._lags) == trend
+    assert len(follows._ends) <= 3 * 2
+    assert len(stands._ends) == 3 * lag_history.SAMPLES_MAX
+    assert len(history.group("g", [])["points"]) == lag_history.SAMPLES_MAX
+    found = history.partition("g", rows[0], at_ms)
+    assert (found["behindBy"], found["progress"]) == ("ends", "steady")

@@ -11,8 +11,9 @@ Trends are changes of the lag over the last minutes. Nothing is sampled while no
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ Json = dict[str, Any]
 TopicPartition = tuple[str, int]
 
 SAMPLES_MAX = 720
-"""Per partition: an hour of samples that are five seconds apart."""
+"""Per partition and per group: an hour of samples that are five seconds apart."""
 
 PARTITIONS_MAX = 2_000
 """Partitions of groups with samples; the ones not shown for longest are forgotten."""
+
+GROUPS_MAX = 500
+"""Groups with a total lag over time; likewise."""
 
 TREND_MS = 5 * 60_000
 """A trend is the change of the lag over at most this time."""
@@ -38,67 +42,64 @@ TREND_MS_MIN = 10_000
 STOPPED_MS = 30_000
 """A group with lag that has committed nothing new for this long has stopped."""
 
-
-@dataclass(slots=True)
-class _EndRun:
-    """A log end and the first and last moment it was seen."""
-
-    end: int
-    first_ms: int
-    last_ms: int
+_RUN = 3
+"""Numbers of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    at_ms: int
-    offset: int
-    lag: int
-
-
-@dataclass(slots=True)
 class _Partition:
-    """The samples of a partition of a group."""
+    """The samples of a partition of a group, as numbers in arrays: there are very many."""
 
-    ends: deque[_EndRun] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
-    samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    __slots__ = ("_ends", "_lags", "_offset", "_offset_since", "_times")
+
+    def __init__(self) -> None:
+        self._ends = array("q")
+        """Runs of an equal log end, from the last one that the group has passed on: the end, and
+        the first and last time of it, in ms."""
+        self._times = array("q")
+        self._lags = array("q")
+        """Those of the last `TREND_MS`."""
+        self._offset = -1
+        self._offset_since = 0
 
     def add(self, at_ms: int, offset: int, end: int) -> None:
-        if self.ends and self.ends[-1].end == end:
-            self.ends[-1].last_ms = at_ms
+        ends = self._ends
+        if ends and end < ends[-_RUN]:
+            del ends[:]  # The topic was deleted and created again.
+        if ends and ends[-_RUN] == end:
+            ends[-1] = at_ms
         else:
-            self.ends.append(_EndRun(end, at_ms, at_ms))
-        self.samples.append(_Sample(at_ms, offset, max(0, end - offset)))
+            ends.extend((end, at_ms, at_ms))
+        passed = max(0, bisect_right(ends[::_RUN], offset) - 1)
+        del ends[: _RUN * max(passed, len(ends) // _RUN - SAMPLES_MAX)]
+        if offset != self._offset:
+            self._offset, self._offset_since = offset, at_ms
+        self._times.append(at_ms)
+        self._lags.append(max(0, end - offset))
+        old = max(bisect_left(self._times, at_ms - TREND_MS), len(self._times) - SAMPLES_MAX)
+        del self._times[:old], self._lags[:old]
 
     def passed_ms(self, offset: int) -> int | None:
         """When the log end passed `offset`; None if it had done so before the first sample."""
-        before: _EndRun | None = None
-        for run in self.ends:
-            if run.end > offset:
-                if before is None:
+        ends = self._ends
+        for at in range(0, len(ends), _RUN):
+            if ends[at] > offset:
+                if at == 0:
                     return None
-                share = (offset - before.end) / (run.end - before.end)
-                return int(before.last_ms + share * (run.first_ms - before.last_ms))
-            before = run
+                before, before_last_ms = ends[at - _RUN], ends[at - 1]
+                share = (offset - before) / (ends[at] - before)
+                return int(before_last_ms + share * (ends[at + 1] - before_last_ms))
         return None
-
-    def window(self) -> Sequence[_Sample]:
-        """The samples of the last `TREND_MS`."""
-        newest = self.samples[-1].at_ms
-        return [one for one in self.samples if one.at_ms >= newest - TREND_MS]
 
     def per_second(self) -> float | None:
         """The change of the lag in records a second; None after too short a time."""
-        window = self.window()
-        took_ms = window[-1].at_ms - window[0].at_ms
+        took_ms = self._times[-1] - self._times[0]
         if took_ms < TREND_MS_MIN:
             return None
-        return (window[-1].lag - window[0].lag) * 1000 / took_ms
+        return (self._lags[-1] - self._lags[0]) * 1000 / took_ms
 
     def has_stopped(self) -> bool:
         """Whether there is lag, and nothing was committed for `STOPPED_MS`."""
-        newest = self.samples[-1]
-        since = next(one.at_ms for one in self.samples if one.offset == newest.offset)
-        return newest.lag > 0 and newest.at_ms - since >= STOPPED_MS
+        return self._lags[-1] > 0 and self._times[-1] - self._offset_since >= STOPPED_MS
 
 
 class LagHistory:
@@ -106,16 +107,29 @@ class LagHistory:
 
     def __init__(self) -> None:
         self._partitions: OrderedDict[tuple[str, TopicPartition], _Partition] = OrderedDict()
+        self._totals: OrderedDict[str, array[int]] = OrderedDict()
+        """Of each group, times and its total lag at them, in turn."""
         self._times: OrderedDict[tuple[TopicPartition, int], int | None] = OrderedDict()
 
     def add(self, group: str, rows: Sequence[GroupLag], at_ms: int) -> None:
         """Add the offsets and log ends of a group at a time in Unix milliseconds."""
-        for row, offset, end in _known(rows):
+        known = list(_known(rows))
+        for row, offset, end in known:
             key = (group, (row.topic, row.partition))
             self._partitions.setdefault(key, _Partition()).add(at_ms, offset, end)
             self._partitions.move_to_end(key)
         while len(self._partitions) > PARTITIONS_MAX:
             self._partitions.popitem(last=False)
+        if known:
+            self._add_total(group, at_ms, sum(max(0, end - offset) for _, offset, end in known))
+
+    def _add_total(self, group: str, at_ms: int, lag: int) -> None:
+        totals = self._totals.setdefault(group, array("q"))
+        totals.extend((at_ms, lag))
+        del totals[: -2 * SAMPLES_MAX]
+        self._totals.move_to_end(group)
+        while len(self._totals) > GROUPS_MAX:
+            self._totals.popitem(last=False)
 
     def unknown_times(self, group: str, rows: Sequence[GroupLag]) -> dict[TopicPartition, int]:
         """Return partitions, by most lag, whose age needs the timestamp of the record."""
@@ -171,7 +185,9 @@ class LagHistory:
 
     def group(self, group: str, partitions: Sequence[Json]) -> Json:
         """Return `whole` of a group, and its total lag over time as `points`."""
-        return {**self.whole(partitions), "points": list(self._points(group))}
+        totals = self._totals.get(group, array("q"))
+        points = list(zip(totals[::2], totals[1::2], strict=True))
+        return {**self.whole(partitions), "points": points}
 
     @staticmethod
     def whole(partitions: Sequence[Json]) -> Json:
@@ -190,15 +206,6 @@ class LagHistory:
             if late
             else "current",
         }
-
-    def _points(self, group: str) -> Iterator[tuple[int, int]]:
-        """Yield times and the total lag of the group at them."""
-        total: dict[int, int] = {}
-        for (owner, _), partition in self._partitions.items():
-            if owner == group:
-                for sample in partition.samples:
-                    total[sample.at_ms] = total.get(sample.at_ms, 0) + sample.lag
-        yield from sorted(total.items())
 
 
 _WORST_FIRST = ("stopped", "falling behind", "steady", "catching up")
