@@ -84,7 +84,8 @@ def test_a_table_follows_the_events(spark, tmp_path):
     assert stored() == {1: "uno", 2: "two", 4: "four"}
     # The log of a compacted topic may have no event before a tombstone.
     wrapped = {"schema": {"type": "struct"}, "payload": {"id": 2}}
-    assert put([({"id": 1}, None), (wrapped, None), ("no object", None)], 1) == [2]
+    others = [("no object", None), ({"other": 3}, None), ({"payload": {}}, None)]
+    assert put([({"id": 1}, None), (wrapped, None), *others], 1) == [2, 3, 4]
     assert stored() == {4: "four"}
     stops = spec.parse(FILE.replace("drop", "stop"), folder=tmp_path, values={}).sources[0]
     frame = spark.createDataFrame([(None, b'{"op":"t"}', "t", 0, 7, None)], RECORD)

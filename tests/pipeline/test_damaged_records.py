@@ -1,4 +1,4 @@
-"""Records damaged in ten ways, among good ones: good and dead together are all that were read."""
+"""Records damaged in many ways, among good ones: good and dead together are all that were read."""
 
 import logging
 import time
@@ -24,6 +24,10 @@ WAYS = [
     b"null",
     b'[{"id":%d}]',
     b'{"id":%d} {"id":%d}',
+    b'{"id":%d}}',
+    b'{"id":%d}]} {"id":%d}',
+    b'{"id":%d},"x":%d',
+    b'{"id":%d},{"id":%d}',
     b'{"id":%d',
     b'{"id":"a%d"}',
     b'{"id":1%d0000000000000000000}',

@@ -67,6 +67,7 @@ def test_a_topic_has_the_bytes_of_each_record_and_connects_headers(node, cluster
         (b"not json", "the value is not one JSON object: Expecting value: line 1 column 1"),
         (b'{"a":1}{', "the value is not one JSON object: Extra data: line 1 column 8"),
         (b"", "the value is not one JSON object: Expecting value"),
+        (b"[" * 100_000, "the value has too many nested arrays and objects"),
         (b"[1]", "the value is not a JSON object"),
         (b"null", "the value is not a JSON object"),
         (b'{"a":"x"}', "a field of the value does not fit the schema"),

@@ -25,6 +25,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkraft.pipeline.dead_letters import DeadLetter
@@ -57,6 +59,10 @@ _VALUE: Final = "__sparkraft_value"
 _CORRUPT: Final = "_corrupt_record"
 _KEY_DAMAGED: Final = "the value is null, and the key is not the JSON object of a row"
 _DELETES: Final = "deletes"
+_VALUES: Final = "values"
+_VALUES_COUNT: Final = 2
+"""A value, and the empty object that ends its array."""
+
 _VALUE_BYTES_MAX: Final = (1 << 31) - 1
 _FRAME: Final = "frame"
 _FRAME_BYTES: Final = 5
@@ -108,7 +114,7 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     if source.on_error != "stop":
         kept = kept.where(~damaged)
     others = [name for name in records.columns if name not in {"key", "value"}]
-    value = f.col(f"{_PARSED}.v").alias("value") if source.has_values else f.col("value")
+    value = _value(source).alias("value") if source.has_values else f.col("value")
     key = f.col(f"{_PARSED_KEY}.v").alias("key") if source.key_format else f.col("key")
     deleted = f.col(f"{_PARSED}.{_DELETES}") if source.is_envelope else f.col(TOMBSTONE)
     return kept.select(key, value, *others, deleted.alias(TOMBSTONE))
@@ -171,6 +177,8 @@ def why_damaged(value: bytes, *, framed: bool = False) -> str:
         return f"the value is not UTF-8: byte {error.start} is invalid"
     except ValueError as error:
         return f"the value is not one JSON object: {error}"
+    except RecursionError:
+        return "the value has too many nested arrays and objects"
     if not isinstance(read, dict):
         return "the value is not a JSON object"
     return "a field of the value does not fit the schema"
@@ -214,7 +222,7 @@ def _parsed(records: DataFrame, source: Source, *, keeps_record: bool) -> DataFr
 
 
 def _parsed_column(source: Source) -> Column:
-    """The parsed value `v`, and the reason if it is damaged."""
+    """The parsed value `v`, and the reason if it is damaged; or `_VALUES` (see `_parsed_value`)."""
     from pyspark.sql import functions as f
 
     if source.format:
@@ -233,19 +241,20 @@ def _row_of_event(row: StructType) -> Column:
     event = StructType().add("before", row).add("after", row).add("op", StringType())
     value = _parsed_value(f.col("value"), StructType([*event.fields]).add("payload", event))
     key = _parsed_value(f.col("key"), StructType([*row.fields]).add("payload", row))
-    named = f.struct(*(key["v"][name].alias(name) for name in row.names))
+    known, given = f.get(value[_VALUES], 0), f.get(key[_VALUES], 0)
+    named = f.struct(*(given[name].alias(name) for name in row.names))
+    of_key = f.coalesce(given["payload"], named)
+    # An object without a column of the row names no row.
+    has_key = reduce(or_, (of_key[name].isNotNull() for name in row.names))
 
     def part(name: str) -> Column:
-        return f.coalesce(value["v"]["payload"][name], value["v"][name])
-
-    def is_whole(parsed: Column) -> Column:
-        return parsed["v"].isNotNull() & parsed[_CORRUPT].isNull()
+        return f.coalesce(known["payload"][name], known[name])
 
     op, is_tombstone = part("op"), f.col("value").isNull()
     found = (
-        f.when(is_tombstone & is_whole(key), f.coalesce(key["v"]["payload"], named))
-        .when(is_whole(value) & op.isin(*_UPSERTS), part("after"))
-        .when(is_whole(value) & (op == "d"), part("before"))
+        f.when(is_tombstone & _is_one(key) & has_key, of_key)
+        .when(_is_one(value) & op.isin(*_UPSERTS), part("after"))
+        .when(_is_one(value) & (op == "d"), part("before"))
     )
     deletes = is_tombstone | f.coalesce(op == "d", f.lit(False))  # noqa: FBT003
     return f.struct(
@@ -264,19 +273,42 @@ def _unframed() -> Column:
 
 
 def _parsed_value(value: Column, kind: StructType) -> Column:
-    """The value inside an object of one field, so that anything after it is an error.
+    """The value as the first of two in an array, so that anything after it counts.
 
-    Null for a tombstone and for bytes that are not UTF-8.
+    A text after the value is an error in the array, another value in it, or ends it. Null for a
+    tombstone and for bytes that are not UTF-8.
     """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructType
+    from pyspark.sql.types import ArrayType, StringType, StructType
 
-    whole = StructType().add("v", kind).add(_CORRUPT, StringType())
+    whole = StructType().add(_VALUES, ArrayType(kind)).add(_CORRUPT, StringType())
     text = value.cast("string")
-    text = f.concat(f.lit('{"v":'), f.when(f.is_valid_utf8(text), text), f.lit("}"))
+    text = f.concat(f.lit(f'{{"{_VALUES}":['), f.when(f.is_valid_utf8(text), text), f.lit(",{}]}"))
     # With options Spark reads all fields, also if the query needs only some of them.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     return f.from_json(text, whole, options)
+
+
+def _is_one(parsed: Column) -> Column:
+    """Whether a value that `_parsed_value` has parsed is exactly one object."""
+    from pyspark.sql import functions as f
+
+    values = parsed[_VALUES]
+    is_alone = f.coalesce(f.size(values) == _VALUES_COUNT, f.lit(False))  # noqa: FBT003
+    return is_alone & f.get(values, 0).isNotNull() & parsed[_CORRUPT].isNull()
+
+
+def _is_plain(source: Source) -> bool:
+    """Whether values are parsed by `_parsed_value` alone."""
+    return source.json_schema is not None and not source.is_envelope
+
+
+def _value(source: Source) -> Column:
+    from pyspark.sql import functions as f
+
+    if _is_plain(source):
+        return f.get(f.col(f"{_PARSED}.{_VALUES}"), 0)
+    return f.col(f"{_PARSED}.v")
 
 
 def _is_damaged(source: Source) -> Column:
@@ -284,8 +316,8 @@ def _is_damaged(source: Source) -> Column:
 
     damaged = f.lit(False)  # noqa: FBT003
     if source.has_values:
-        unreadable = f.col(f"{_PARSED}.v").isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
-        damaged = ~f.col(TOMBSTONE) & unreadable
+        is_whole = f.col(f"{_PARSED}.v").isNotNull() & f.col(f"{_PARSED}.{_CORRUPT}").isNull()
+        damaged = ~f.col(TOMBSTONE) & ~(_is_one(f.col(_PARSED)) if _is_plain(source) else is_whole)
     if source.key_format:
         damaged |= f.col(f"{_PARSED_KEY}.{_CORRUPT}").isNotNull()
     return damaged
