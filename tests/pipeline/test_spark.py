@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import batch_log, progress, spec, status
+from sparkraft.pipeline import batch_log, progress, sinks, spec, status
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.produce import Producer
 from tests.pipeline.test_fetch_and_produce import everything, fill
@@ -475,3 +475,22 @@ def test_a_master_that_is_none_ends_in_a_sentence(pipeline):
     assert "Spark did not start on nobody" in told
     assert "Master must" in told
     assert "Traceback" not in done.stderr
+
+
+def test_rows_with_different_key_columns_have_different_keys(spark):
+    values = [
+        ("a", "b"),
+        ("a|b", ""),
+        ("a", "|b"),
+        ("a\\", "b"),
+        ("a", None),
+        (None, "a"),
+        ("a", ""),
+    ]
+    values += [(None, None), ("\\N", "\\N"), ("", "")]
+    rows = spark.createDataFrame(values, "a STRING, b STRING")
+    keys = [row.key for row in sinks.as_records(rows, ["a", "b"]).collect()]
+    assert keys[:5] == ["a|b", "a\\|b|", "a|\\|b", "a\\\\|b", "a|\\N"]
+    assert len(set(keys)) == len(values)
+    alone = sinks.as_records(rows, ["a"]).collect()
+    assert [row.key for row in alone] == [a for a, _ in values]

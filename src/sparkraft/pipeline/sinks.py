@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from sparkraft.pipeline.lag_group import LagGroup
     from sparkraft.pipeline.spec import Pipeline, Sink
@@ -191,7 +191,7 @@ def as_records(
         rows: a batch.
         keys: the key columns; empty for records without keys.
         form: of values; None for JSON.
-        key_form: of keys; None for the text of the key columns, joined by `|`.
+        key_form: of keys; None for text (see `_text_key`).
     """
     from pyspark.sql import functions as f
 
@@ -205,11 +205,24 @@ def as_records(
         return rows.select(value.alias("value"))
     if deletes:
         value = f.when(~f.coalesce(f.col(TOMBSTONE), f.lit(False)), value)  # noqa: FBT003
-    if key_form:
-        key = encoded_column(rows, keys, key_form)
-    else:
-        key = f.concat_ws("|", *(f.col(each).cast("string") for each in keys))
+    key = encoded_column(rows, keys, key_form) if key_form else _text_key(keys)
     return rows.select(key.alias("key"), value.alias("value"))
+
+
+def _text_key(names: Sequence[str]) -> Column:
+    r"""The key as text: a null key for a null, or the texts of several columns with `|` between.
+
+    Rows with different values never have the same key, because one would replace the other in a
+    compacted topic: in a key of several columns, `|` and the backslash follow a backslash, and a
+    null is `\N`.
+    """
+    from pyspark.sql import functions as f
+
+    texts = [f.col(each).cast("string") for each in names]
+    if len(texts) == 1:
+        return texts[0]
+    escaped = (f.regexp_replace(each, r"([|\\])", r"\\$1") for each in texts)
+    return f.concat_ws("|", *(f.coalesce(each, f.lit(r"\N")) for each in escaped))
 
 
 # dead letters
