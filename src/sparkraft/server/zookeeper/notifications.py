@@ -3,8 +3,9 @@
     ROOT/PREFIX0000000017, with data   → applied once, in the order of the numbers
 
 A notification means that something must be read again, so those from before the first read need not
-be applied. One that fails is logged and counts as applied. Each broker deletes notifications older
-than 15 minutes.
+be applied. One that fails is logged and counts as applied. Each broker deletes notifications that
+it has known for 15 minutes. Kafka compares the time of their creation with the broker's wall clock:
+a broker whose clock is ahead deletes those that others have not read yet.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEEP_MS = 15 * 60_000
-"""Age from which a notification is deleted: Kafka's `changeExpirationMs`."""
+"""Time after which a known notification is deleted: Kafka's `changeExpirationMs`."""
 
 
 class ChangeNotifications:
@@ -46,7 +47,7 @@ class ChangeNotifications:
 
         Args:
             session: with the ensemble.
-            clock: the wall clock, for the age of notifications.
+            clock: measures how long notifications are known.
             prefix: the path of a notification without its number.
             apply: called with path and data of each; ZnodeError if it is malformed.
         """
@@ -57,8 +58,8 @@ class ChangeNotifications:
         self._apply = apply
         self._last = -1
         """Number of the last notification that was applied, or was there at the last `skip`."""
-        self._created_ms: dict[int, int] = {}
-        """When the notifications that were read were created, so that each is read once."""
+        self._known_ms: dict[int, int] = {}
+        """Since when each present notification is known, by the monotonic clock."""
         self._wake = asyncio.Event()
         session.add_watcher(self._on_event)
 
@@ -90,22 +91,20 @@ class ChangeNotifications:
 
     async def _apply_new(self) -> None:
         numbers = await self._numbers()
-        for gone in [each for each in self._created_ms if each not in numbers]:
-            del self._created_ms[gone]
+        for gone in [each for each in self._known_ms if each not in numbers]:
+            del self._known_ms[gone]
         for number, path in numbers.items():
-            if number > self._last or number not in self._created_ms:
+            self._known_ms.setdefault(number, self._clock.mono_ms())
+            if number > self._last:
                 await self._read(number, path)
             await self._maybe_delete(number, path)
 
     async def _read(self, number: int, path: str) -> None:
-        """Read a notification, and apply it unless it was there at the last `skip`."""
+        """Read a notification and apply it."""
         try:
-            data, stat = await self._submit(GetData(path=path))
+            data, _ = await self._submit(GetData(path=path))
         except NoNodeError:
             return  # another broker has deleted it
-        self._created_ms[number] = stat.ctime
-        if number <= self._last:
-            return
         self._last = number
         try:
             await self._apply(path, data)
@@ -113,8 +112,7 @@ class ChangeNotifications:
             log.warning("A notification is ignored: %s", error)
 
     async def _maybe_delete(self, number: int, path: str) -> None:
-        created_ms = self._created_ms.get(number)
-        if created_ms is None or self._clock.wall_ms() - created_ms < KEEP_MS:
+        if self._clock.mono_ms() - self._known_ms[number] < KEEP_MS:
             return
         with suppress(NoNodeError):
             await self._submit(Delete(path=path))
