@@ -149,3 +149,23 @@ def test_rows_of_one_topic_are_not_taken_for_those_of_another(
             await expect(link).to_have_attribute("href", "/topics/second/0")
 
     browser.run(look())
+
+
+def test_only_text_that_may_be_wider_than_its_column_is_cut_off(
+    node: SparkraftNode, console: ConsoleProcess, browser: Browser
+) -> None:
+    create = ["topics", "--bootstrap-server", node.bootstrap, "--create", "--topic"]
+    assert cli.main([*create, "long" * 60]) == 0
+
+    async def look() -> None:
+        async with browser.visiting(console.address, "/topics") as visit:
+            page = visit.page
+            cells = page.locator('[data-key^="topic-longlong"] [role=cell]')
+            await expect(cells.nth(0)).to_have_css("overflow-x", "clip")
+            await expect(cells.nth(0)).to_have_css("text-overflow", "ellipsis")
+            await expect(cells.nth(1)).to_have_css("overflow-x", "visible")
+            widths = "element => [element.scrollWidth, element.parentElement.clientWidth]"
+            text, row = await cells.nth(0).evaluate(widths)
+            assert text > row, "the name is wider than the row"
+
+    browser.run(look())

@@ -8,6 +8,9 @@ const ROW = 36;
 const SPARE = 4;
 const HEIGHT = 600;
 
+// Digits that fit into the narrowest column.
+const SHORT_CHARS = 7;
+
 export class Rows {
   // `kind` is a class of the stylesheet, which has the widths of the columns.
   constructor(name, kind, columns) {
@@ -93,7 +96,12 @@ export class Rows {
   }
 }
 
-export const cell = (attributes, ...children) => el("span", { role: "cell", ...attributes }, children);
+// Text that may be wider than its column is cut off at its end.
+export function cell(attributes, ...children) {
+  const made = el("span", { role: "cell", ...attributes }, children);
+  if (made.textContent.length > SHORT_CHARS) made.classList.add("long");
+  return made;
+}
 
 // The room of rows that are not in the document; an attribute, since inline styles are not allowed.
 const space = () => svg("svg", { class: "space", width: 1, height: 0, "aria-hidden": "true" });
