@@ -4,6 +4,7 @@ Not here: the wire form of messages (`sparkraft.protocol`).
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
 from typing import ClassVar, NewType, Self
 
 Offset = NewType("Offset", int)
@@ -65,3 +66,11 @@ TopicPartition = tuple[str, int]
 
 TopicIdPartition = tuple[Uuid, int]
 """A topic-partition by topic id: stays unambiguous if a topic is deleted and created again."""
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition indexes of each topic, both in order: requests are built that way."""
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        found.setdefault(topic, []).append(index)
+    return found

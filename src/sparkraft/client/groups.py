@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.ids import by_topic
 from sparkraft.client.cluster import Cluster, check, code_of
-from sparkraft.client.partition_calls import by_topic
 from sparkraft.client.values import Committed
 from sparkraft.protocol.api_keys import ApiKey
 

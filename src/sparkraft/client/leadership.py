@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import TopicPartition
+from sparkraft.base.ids import TopicPartition, by_topic
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import check, code_of
-from sparkraft.client.partition_calls import by_topic, refusal_of, topics_with
+from sparkraft.client.partition_calls import refusal_of, topics_with
 from sparkraft.client.values import Reassignment
 
 if TYPE_CHECKING:

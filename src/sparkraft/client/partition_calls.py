@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import by_topic
 from sparkraft.client.cluster import Cluster, code_of, is_worth_retrying
 from sparkraft.client.values import ListedOffset
 
@@ -138,14 +139,6 @@ def topics_with(
         topic(name=name, partitions=[partition((name, index)) for index in indexes])
         for name, indexes in by_topic(partitions).items()
     ]
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions as topic → indexes, both in order."""
-    found: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        found.setdefault(topic, []).append(index)
-    return found
 
 
 def refusal_of(entry: Any) -> KafkaError | None:

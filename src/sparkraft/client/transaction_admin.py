@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import by_topic
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import TRANSACTION_COORDINATOR, Cluster, check, code_of
-from sparkraft.client.partition_calls import PartitionCalls, by_topic, refusal_of
+from sparkraft.client.partition_calls import PartitionCalls, refusal_of
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client import transaction_requests as requests
 from sparkraft.client.cluster import (
     GROUP_COORDINATOR,
     RETRY_BACKOFF_MS,
@@ -39,7 +40,7 @@ from sparkraft.client.errors import (
     FatalTransactionError,
     ProducerFencedError,
 )
-from sparkraft.client.partition_calls import by_topic
+from sparkraft.client.transaction_requests import ADD_BACKOFF_MS, NO_PRODUCER, V1_MAX
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -54,24 +55,8 @@ FEATURE = "transaction.version"
 BY_BROKERS = 2
 """The level of transaction.version from which brokers add partitions (KIP-890)."""
 
-NO_PRODUCER = (-1, -1)
-
-ADD_BACKOFF_MS = 20
-"""Before the second attempt to add something to a transaction: the markers of the last transaction
-are on their way. Kafka's ADD_PARTITIONS_RETRY_BACKOFF_MS."""
-
 _RENEWED_BY_EPOCH = 3
 """The version of InitProducerId that can raise an epoch (KIP-360)."""
-
-_V1_MAX = {
-    ApiKey.PRODUCE: 11,
-    ApiKey.INIT_PRODUCER_ID: 5,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
-    ApiKey.ADD_OFFSETS_TO_TXN: 4,
-    ApiKey.END_TXN: 4,
-    ApiKey.TXN_OFFSET_COMMIT: 4,
-}
-"""Highest versions in the flow below 2; a higher one would select the other flow."""
 
 _V2_MAX = {ApiKey.INIT_PRODUCER_ID: 5}
 """v6 is not stable (KIP-939)."""
@@ -177,7 +162,7 @@ class TransactionalId:
 
     def max_version(self, key: ApiKey) -> int | None:
         """The highest version of a request that the flow of the open transaction allows."""
-        return (_V2_MAX if self.is_by_brokers else _V1_MAX).get(key)
+        return (_V2_MAX if self.is_by_brokers else V1_MAX).get(key)
 
     # the life of a transaction
 
@@ -304,54 +289,20 @@ class TransactionalId:
         return self.cluster.finalized_level(FEATURE)
 
     async def _init_producer_id(self, current: tuple[int, int]) -> tuple[int, int]:
-        from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
-
-        request = InitProducerIdRequest(
-            transactional_id=self.name, transaction_timeout_ms=self.timeout_ms
-        )
-        at_least = 0
-        if current != NO_PRODUCER:
-            request.producer_id, request.producer_epoch = current
-            at_least = _RENEWED_BY_EPOCH
+        request = requests.init_producer_id(self.name, timeout_ms=self.timeout_ms, current=current)
+        at_least = 0 if current == NO_PRODUCER else _RENEWED_BY_EPOCH
         answer = await self._ask(ApiKey.INIT_PRODUCER_ID, request, at_least=at_least)
         self._check(answer.error_code, "InitProducerId")
         return answer.producer_id, answer.producer_epoch
 
     async def _add_partitions(self, partitions: set[TopicPartition]) -> None:
-        from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
-
-        request = k24.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self.producer[0],
-            v3_and_below_producer_epoch=self.producer[1],
-            v3_and_below_topics=[
-                k24.AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                for name, indexes in by_topic(partitions).items()
-            ],
-        )
+        request = requests.add_partitions(self.name, self.producer, partitions)
         answer = await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, request)
-        codes = [
-            (
-                entry.partition_error_code,
-                f"AddPartitionsToTxn: {topic.name}-{entry.partition_index}",
-            )
-            for topic in answer.results_by_topic_v3_and_below
-            for entry in topic.results_by_partition
-        ]
-        # The partitions that were not attempted say nothing; the refused one is the reason.
-        codes.sort(key=lambda each: each[0] == ErrorCode.OPERATION_NOT_ATTEMPTED)
-        for code, what in codes:
-            self._check(code, what)
+        for code, name in requests.added_partitions(answer):
+            self._check(code, f"AddPartitionsToTxn: {name}")
 
     async def _add_offsets(self, group_id: str) -> None:
-        from sparkraft.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
-
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.name,
-            producer_id=self.producer[0],
-            producer_epoch=self.producer[1],
-            group_id=group_id,
-        )
+        request = requests.add_offsets(self.name, self.producer, group_id)
         answer = await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, request)
         self._check(answer.error_code, f"AddOffsetsToTxn: group {group_id}")
 
@@ -359,7 +310,7 @@ class TransactionalId:
         self, left: dict[TopicPartition, Committed], group: GroupMetadata
     ) -> None:
         """One attempt for the offsets in `left`; takes out those that are stored."""
-        request = _txn_offset_commit(self.name, self.producer, left, group)
+        request = requests.commit_offsets(self.name, self.producer, left, group)
         answer = await self._ask(
             ApiKey.TXN_OFFSET_COMMIT, request, kind=GROUP_COORDINATOR, of=group.group_id
         )
@@ -378,14 +329,7 @@ class TransactionalId:
                 )
 
     async def _end_txn(self, *, committed: bool) -> None:
-        from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
-
-        request = EndTxnRequest(
-            transactional_id=self.name,
-            producer_id=self.producer[0],
-            producer_epoch=self.producer[1],
-            committed=committed,
-        )
+        request = requests.end(self.name, self.producer, committed=committed)
         answer = await self._ask(ApiKey.END_TXN, request)
         self._check(answer.error_code, "EndTxn")
         if answer.producer_id >= 0:
@@ -506,37 +450,3 @@ def _misuse(detail: str) -> KafkaError:
 
 def _text(error: KafkaError) -> str:
     return f"{error.detail}: {error.code.name}" if error.detail else error.code.name
-
-
-def _txn_offset_commit(
-    name: str,
-    producer: tuple[int, int],
-    offsets: Mapping[TopicPartition, Committed],
-    group: GroupMetadata,
-) -> Any:
-    from sparkraft.protocol.messages import k28_txn_offset_commit as k28
-
-    return k28.TxnOffsetCommitRequest(
-        transactional_id=name,
-        group_id=group.group_id,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        generation_id=group.generation,
-        member_id=group.member_id,
-        group_instance_id=group.instance_id,
-        topics=[
-            k28.TxnOffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    k28.TxnOffsetCommitRequestPartition(
-                        partition_index=index,
-                        committed_offset=offsets[topic, index].offset,
-                        committed_leader_epoch=offsets[topic, index].leader_epoch,
-                        committed_metadata=offsets[topic, index].metadata,
-                    )
-                    for index in indexes
-                ],
-            )
-            for topic, indexes in by_topic(offsets).items()
-        ],
-    )

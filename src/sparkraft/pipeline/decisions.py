@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from sparkraft.base.ids import by_topic
 from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.transactions import ProducerEpoch
-from sparkraft.pipeline.wire import by_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Slot(NamedTuple):
             "slot": self.slot,
             "id": self.transactional_id,
             "producer": list(self.producer),
-            "partitions": dict(by_topic(self.partitions)),
+            "partitions": by_topic(self.partitions),
             "records": self.records,
         }
 

@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import by_topic
 from sparkraft.client.partitioner import partition_of_key
 from sparkraft.pipeline import encode, partition_keys
-from sparkraft.pipeline.wire import by_topic, check
+from sparkraft.pipeline.wire import check
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder
 
@@ -287,7 +288,7 @@ class Producer:
                     for number in numbers
                 ],
             )
-            for topic, numbers in by_topic(batches)
+            for topic, numbers in by_topic(batches).items()
         ]
         return message.ProduceRequest(
             transactional_id=self._transaction.transactional_id if self._transaction else None,

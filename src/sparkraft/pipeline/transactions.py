@@ -19,31 +19,25 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.pipeline.wire import PEER_GONE, TRANSACTION_COORDINATOR, by_topic, check
+from sparkraft.client import transaction_requests as requests
+from sparkraft.client.transaction_requests import ADD_BACKOFF_MS
+from sparkraft.client.values import Committed, GroupMetadata
+from sparkraft.client.wire_exchange import info_of
+from sparkraft.pipeline.wire import PEER_GONE, TRANSACTION_COORDINATOR, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.wire import Cluster
-    from sparkraft.protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 
 T = TypeVar("T")
 
 ONGOING: Final = "Ongoing"
 """The state of an open transaction, in ListTransactions and DescribeTransactions."""
 
-_INIT_VERSION_MAX: Final = 5
-_ADD_VERSION_MAX: Final = 3
-_END_VERSION_MAX: Final = 4
-_OFFSETS_VERSION_MAX: Final = 4
-"""Higher versions select the flow of transaction.version 2, or two-phase commit (KIP-939)."""
-
 _PATIENCE_SECONDS: Final = 60.0
 """The time for a request with its retries, as `max.block.ms`: a new coordinator needs seconds."""
-
-_PAUSE_SECONDS: Final = 0.02
-"""Before a repeated request: Kafka's ADD_PARTITIONS_RETRY_BACKOFF_MS."""
 
 NOT_COMMITTED: Final = frozenset(
     {
@@ -63,7 +57,7 @@ class ProducerEpoch(NamedTuple):
     producer_epoch: int
 
 
-NO_PRODUCER: Final = ProducerEpoch(-1, -1)
+NO_PRODUCER: Final = ProducerEpoch(*requests.NO_PRODUCER)
 
 
 class Described(NamedTuple):
@@ -98,14 +92,10 @@ class TransactionCalls:
 
     def init(self, transactional_id: str) -> ProducerEpoch:
         """Abort the open transaction of an id, fence its producer, and return the next epoch."""
-        from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
-
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=self.timeout_ms
-        )
+        request = requests.init_producer_id(transactional_id, timeout_ms=self.timeout_ms)
 
         def attempt() -> ProducerEpoch:
-            answer = self._ask(transactional_id, request, _INIT_VERSION_MAX)
+            answer = self._ask(transactional_id, request)
             check(answer.error_code, f"InitProducerId of {transactional_id}")
             return ProducerEpoch(answer.producer_id, answer.producer_epoch)
 
@@ -115,28 +105,11 @@ class TransactionCalls:
         self, transactional_id: str, producer: ProducerEpoch, partitions: Collection[TopicPartition]
     ) -> None:
         """Make partitions a part of the transaction, which the first ones begin."""
-        from sparkraft.protocol.messages import k24_add_partitions_to_txn as message
-
-        request = message.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=transactional_id,
-            v3_and_below_producer_id=producer.producer_id,
-            v3_and_below_producer_epoch=producer.producer_epoch,
-            v3_and_below_topics=[
-                message.AddPartitionsToTxnTopic(name=name, partitions=numbers)
-                for name, numbers in by_topic(partitions)
-            ],
-        )
+        request = requests.add_partitions(transactional_id, producer, partitions)
 
         def attempt() -> None:
-            answer = self._ask(transactional_id, request, _ADD_VERSION_MAX)
-            codes = [
-                (each.partition_error_code, f"{topic.name}-{each.partition_index}")
-                for topic in answer.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
-            ]
-            # Partitions that were not attempted do not show the reason.
-            codes.sort(key=lambda each: each[0] == ErrorCode.OPERATION_NOT_ATTEMPTED)
-            for code, name in codes:
+            answer = self._ask(transactional_id, request)
+            for code, name in requests.added_partitions(answer):
                 check(code, f"AddPartitionsToTxn of {transactional_id}: {name}")
 
         self.retrying(attempt)
@@ -148,25 +121,20 @@ class TransactionCalls:
 
         The group sees them once the transaction is committed. Deleted partitions are left out.
         """
-        from sparkraft.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
-
-        adding = AddOffsetsToTxnRequest(
-            transactional_id=transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            group_id=shown.group,
-        )
-        storing = _offsets_request(transactional_id, producer, shown)
+        group = GroupMetadata(group_id=shown.group)
+        offsets = {each: Committed(offset=offset) for each, offset in shown.offsets.items()}
+        adding = requests.add_offsets(transactional_id, producer, shown.group)
+        storing = requests.commit_offsets(transactional_id, producer, offsets, group)
 
         def add() -> None:
             # The first look-up creates the topic of offsets. Kafka's AddOffsetsToTxn does not.
             self.cluster.coordinator(shown.group)
-            answer = self._ask(transactional_id, adding, _OFFSETS_VERSION_MAX)
+            answer = self._ask(transactional_id, adding)
             check(answer.error_code, f"AddOffsetsToTxn of {transactional_id}: {shown.group}")
 
         def store() -> None:
             connection = self.cluster.coordinator(shown.group)
-            answer = connection.ask(storing, version_max=_OFFSETS_VERSION_MAX)
+            answer = connection.ask(storing, version_max=_version_max(storing))
             for topic in answer.topics:
                 for each in topic.partitions:
                     if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -178,17 +146,10 @@ class TransactionCalls:
 
     def end(self, transactional_id: str, producer: ProducerEpoch, *, committed: bool) -> bool:
         """Commit or abort a transaction; whether it has ended that way, now or before."""
-        from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
-
-        request = EndTxnRequest(
-            transactional_id=transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            committed=committed,
-        )
+        request = requests.end(transactional_id, producer, committed=committed)
 
         def attempt() -> bool:
-            answer = self._ask(transactional_id, request, _END_VERSION_MAX)
+            answer = self._ask(transactional_id, request)
             if answer.error_code in NOT_COMMITTED:
                 return False
             check(answer.error_code, f"EndTxn of {transactional_id}")
@@ -205,7 +166,7 @@ class TransactionCalls:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
         def attempt() -> Described | None:
-            entry = self._ask(transactional_id, request, None).transaction_states[0]
+            entry = self._ask(transactional_id, request).transaction_states[0]
             if entry.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return None
             check(entry.error_code, f"DescribeTransactions of {transactional_id}")
@@ -242,9 +203,9 @@ class TransactionCalls:
 
         return self.retrying(attempt)
 
-    def _ask(self, transactional_id: str, request: Any, version_max: int | None) -> Any:
+    def _ask(self, transactional_id: str, request: Any) -> Any:
         connection = self.cluster.coordinator(transactional_id, kind=TRANSACTION_COORDINATOR)
-        return connection.ask(request, version_max=version_max)
+        return connection.ask(request, version_max=_version_max(request))
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """Repeat `attempt` for a minute while it fails with an error that Kafka calls retriable."""
@@ -258,38 +219,15 @@ class TransactionCalls:
                 if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                     self.cluster.forget()
                 seldom = error.code in PEER_GONE
-                time.sleep(self.cluster.options.retry_pause_ms / 1000 if seldom else _PAUSE_SECONDS)
+                pause_ms = self.cluster.options.retry_pause_ms if seldom else ADD_BACKOFF_MS
+                time.sleep(pause_ms / 1000)
 
 
 _PATTERN_VERSION_MIN: Final = 2
 
 
-def _offsets_request(
-    transactional_id: str, producer: ProducerEpoch, shown: GroupOffsets
-) -> TxnOffsetCommitRequest:
-    """Without a member: Kafka checks the generation only of those that name one (KIP-447)."""
-    from sparkraft.protocol.messages import k28_txn_offset_commit as message
-
-    return message.TxnOffsetCommitRequest(
-        transactional_id=transactional_id,
-        group_id=shown.group,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        topics=[
-            message.TxnOffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    message.TxnOffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=shown.offsets[topic, number],
-                        committed_metadata="",
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in by_topic(shown.offsets)
-        ],
-    )
+def _version_max(request: Any) -> int | None:
+    return requests.V1_MAX.get(info_of(request).key)
 
 
 class OpenTransaction:

@@ -26,6 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.ids import by_topic
 from sparkraft.client.renewal import renewal_ms
 from sparkraft.client.wire_exchange import (
     FRAME_BYTES_MAX,
@@ -425,7 +426,7 @@ class Cluster:
                             for number in numbers
                         ],
                     )
-                    for topic, numbers in by_topic(offsets)
+                    for topic, numbers in by_topic(offsets).items()
                 ],
             )
             answer = self.coordinator(group).ask(request, version_max=9)
@@ -522,14 +523,6 @@ def check(number: int, what: str) -> None:
         raise KafkaError(code, what)
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
-    """Partition numbers under their topics, both in order: requests are built that way."""
-    grouped = defaultdict(list)
-    for topic, partition in sorted(partitions):
-        grouped[topic].append(partition)
-    return iter(grouped.items())
-
-
 def _partitions_of(answers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     for answer in answers:
         for topic in answer.topics:
@@ -555,7 +548,7 @@ def _offsets_request(
                 for number in numbers
             ],
         )
-        for topic, numbers in by_topic(partitions)
+        for topic, numbers in by_topic(partitions).items()
     ]
     return message.ListOffsetsRequest(
         replica_id=-1, isolation_level=int(committed_only), topics=topics
