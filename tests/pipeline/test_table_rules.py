@@ -107,7 +107,7 @@ BROKEN = {
 @pytest.mark.spark
 def test_rows_are_stored_that_deltalake_stores_and_others_are_dead_letters(spark, tmp_path):
     path = ruled_table(tmp_path)
-    assert DeltaSink(path, ()).takes_files([each["name"] for each in COLUMNS])
+    assert DeltaSink(path, ()).why_collected([each["name"] for each in COLUMNS]) is None
     batch = spark.createDataFrame(ROWS, SPARK_COLUMNS).coalesce(1)
     writer(tmp_path, DEAD_LETTERS)(batch, QueryBatch("q", 0))
     assert [row["id"] for row in rows_of(path)] == accepted_by_deltalake(tmp_path) == [1, 5, 10]
@@ -169,8 +169,8 @@ def test_rows_that_keep_values_are_checked_when_they_are_merged(tmp_path):
         **{"delta.constraints.ordered": "v <= w"},
     )
     sink = DeltaSink(path, ("id",), schema_changes="ignore")
-    assert sink.takes_files(["id", "v", "w"])
-    assert not sink.takes_files(["id", "v"])
+    assert sink.why_collected(["id", "v", "w"]) is None
+    assert sink.why_collected(["id", "v"])
     sink.write(pa.table({"id": [1], "v": [1], "w": [5]}), "q", 0)
     sink.write(pa.table({"id": [1], "v": [4]}), "q", 1)
     with pytest.raises(DeltaError, match="failed validation check"):
@@ -264,11 +264,11 @@ def with_deletion_vectors(tmp_path):
 def test_rows_deleted_by_deletion_vectors_stay_deleted(tmp_path, inline):
     path, file = with_deletion_vectors(tmp_path)
     sink = DeltaSink(path, ("id",))
-    assert sink.takes_files(["id", "v"])
+    assert sink.why_collected(["id", "v"]) is None
     delete_rows(path, file, [1], inline=inline)
     assert [row["id"] for row in rows_of(path)] == [1, 3]
-    assert not sink.takes_files(["id", "v"])
-    assert DeltaSink(path, ()).takes_files(["id", "v"])
+    assert sink.why_collected(["id", "v"])
+    assert DeltaSink(path, ()).why_collected(["id", "v"]) is None
     sink.write(pa.table({"id": [3, 4], "v": [30, 40]}), "q", 1)
     assert [(row["id"], row["v"]) for row in rows_of(path)] == [(1, 1), (3, 30), (4, 40)]
 

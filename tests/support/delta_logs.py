@@ -18,6 +18,12 @@ def field(name, kind="long", *, nullable=True, **metadata):
     return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
+def mapped(column, number):
+    """The column with a field id and the physical name `col-` and that number."""
+    known = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+    return {**column, "metadata": column["metadata"] | known}
+
+
 def invariant(sql):
     """Metadata of a column with an invariant."""
     return {"delta.invariants": json.dumps({"expression": {"expression": sql}})}

@@ -17,6 +17,7 @@ from sparkraft.pipeline.decisions import checked_prefix
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.metrics import parsed_listen
 from sparkraft.pipeline.options import sink_options, source_options
+from sparkraft.pipeline.query import batch_limit
 from sparkraft.pipeline.registered_values import check_sink, reader_of
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
 from sparkraft.pipeline.table_fit import TOMBSTONE
@@ -132,6 +133,38 @@ def _check_topics(pipeline: Pipeline) -> None:
 
 def notes(pipeline: Pipeline, schema: StructType) -> list[str]:
     """Return what may be a mistake, and often is none."""
+    return [*_notes_on_keys(pipeline, schema), *collected(pipeline, schema.names)]
+
+
+def collected(pipeline: Pipeline, columns: Sequence[str]) -> list[str]:
+    """Return a sentence for each table whose batches the driver must collect, with the reason."""
+    limits = ", ".join(_limit(pipeline, source) for source in pipeline.sources)
+    return [
+        f"the delta sink {sink.path}: the driver collects each batch and writes it alone, because "
+        f"the table {why}; its memory must hold the rows of a batch ({limits})"
+        for sink in pipeline.sinks
+        if sink.kind == "delta"
+        for why in filter(None, [_why_collected(sink, columns)])
+    ]
+
+
+def _why_collected(sink: Sink, columns: Sequence[str]) -> str | None:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return sinks.delta_sink(sink).why_collected(columns)
+    except (DeltaError, OSError):
+        # Perhaps only a Spark Connect server reaches it. Otherwise the first batch reports it.
+        return None
+
+
+def _limit(pipeline: Pipeline, source: Source) -> str:
+    options = batch_limit(pipeline, source)
+    said = " and ".join(f"{name} {value}" for name, value in options.items()) or "no limit"
+    return f"{source.place} has {said}"
+
+
+def _notes_on_keys(pipeline: Pipeline, schema: StructType) -> list[str]:
     nullable = {field.name.lower() for field in schema.fields if field.nullable}
     keyed = [sink for sink in pipeline.sinks if sink.keys]
     deletes = [source.place for source in pipeline.sources if source.is_envelope]

@@ -1,7 +1,7 @@
 """The Delta sink: a table that takes each batch once and loses no column in silence.
 
 Spark's tasks write the files and the driver commits them. The driver collects a batch and writes
-it itself only if deltalake must do more than add and remove files: see `takes_files`.
+it itself only if deltalake must do more than add and remove files: see `why_collected`.
 
 Invariants:
     * The commit that adds a batch names the query and the batch, so that a repeated one is skipped.
@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import (
+    PARTITION_TYPES,
     FileTask,
     Stored,
     as_bound,
@@ -36,17 +37,19 @@ from sparkraft.pipeline.table_merge import (
     last_rows,
     sorted_rows,
 )
+from sparkraft.pipeline.table_names import inverse, names_of, renamed_keys
 from sparkraft.pipeline.table_rewrite import DataFile
 from sparkraft.pipeline.table_rules import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from sparkraft.pipeline.table_files import Bounds, TableFile, Written
     from sparkraft.pipeline.table_merge import Merge
+    from sparkraft.pipeline.table_names import Names
     from sparkraft.pipeline.table_rules import TableRules
 
 
@@ -107,22 +110,32 @@ class DeltaSink:
 
     # ---- files that tasks write
 
-    def takes_files(self, columns: Collection[str]) -> bool:
-        """Whether tasks may write the files of a batch with these columns.
+    def why_collected(self, columns: Collection[str]) -> str | None:
+        """Why the driver must collect a batch with these columns; None if tasks write its files.
 
-        deltalake writes columns with other names in files. With keys, it also writes a change data
-        feed and removes files with deletion vectors; its list of actions allows neither. And if
-        replaced rows keep values, only their merged rows can be checked by the table's rules.
+        The answer is the rest of a sentence about the table.
         """
         table = self._table()
         if table is None:
-            return True
-        if _has_renamed_columns(table) or not _has_plain_partitions(table):
-            return False
-        if not self.keys:
-            return True
-        checked = not rules_of(table).rules or not self._keeps_values(table, columns)
-        return checked and not _has_change_data_feed(table) and not _has_deletion_vectors(table)
+            return None
+        if not _has_plain_partitions(table):
+            return f"is partitioned by other types than {PARTITION_TYPES}"
+        return self._why_merged(table, columns) if self.keys else None
+
+    def _why_merged(self, table: Any, columns: Collection[str]) -> str | None:
+        """Why deltalake itself must replace rows.
+
+        It writes changes for a feed and removes files with deletion vectors; its list of actions
+        allows neither. And if replaced rows keep values, only their merged rows can be checked by
+        the table's rules.
+        """
+        if _has_change_data_feed(table):
+            return "has a change data feed, which has each replaced row"
+        if _has_deletion_vectors(table):
+            return "has files with deletion vectors, which deltalake replaces only in a merge"
+        if rules_of(table).rules and self._keeps_values(table, columns):
+            return "has rules, and the pipeline does not return all of its columns"
+        return None
 
     def ruled(self, batch: DataFrame) -> DataFrame:
         """Add the generated columns that a batch lacks, and mark rows that break a rule.
@@ -161,6 +174,7 @@ class DeltaSink:
             rows = rows.drop_columns([self.order_by])
         table = self._table()
         if table is None:
+            names: Names = {}
             stored, parts = self._without_marks(schema.empty_table()).schema, self.partition_by
             check_partitioning(self._name, stored, self.partition_by)
             fit = TableFit(
@@ -170,15 +184,33 @@ class DeltaSink:
                 deletes=self._has_deletes(rows),
             )
         else:
-            fit = self._fit(table, rows)
-            fit.fitted(rows)
+            fit, names = self._fit(table, rows), names_of(table)
+            fitted, _ = fit.fitted(rows)
+            if names:
+                self._check_nothing_added(fit, fitted.schema)
             parts = tuple(table.metadata().partition_columns)
         missing = [part for part in parts if part not in schema.names]
         if missing:
             raise SpecError(f"{self._name}: the rows have no column {missing[0]} to partition by")
         return FileTask(
-            folder=self.path, prefix=name, fit=fit, separates=separates, partition_by=parts
+            folder=self.path,
+            prefix=name,
+            fit=fit,
+            separates=separates,
+            partition_by=parts,
+            names=names,
         )
+
+    def _check_nothing_added(self, fit: TableFit, fitted: pa.Schema) -> None:
+        """Refuse new columns, also inside of others, for a table with column mapping."""
+        for field in fitted:
+            is_mark = fit.deletes and field.name == TOMBSTONE
+            if not is_mark and not _contains(fit.columns, [field]):
+                raise SpecError(
+                    f"{self._name}: column {field.name} is new, or has new fields, and deltalake "
+                    "cannot add them to a table with column mapping: add them with the program "
+                    'that has renamed columns, or set schema_changes = "ignore"'
+                )
 
     def keyed_task(self, schema: pa.Schema, name: str, *, separates: bool) -> KeyedTask:
         """The same for a table with keys."""
@@ -214,7 +246,8 @@ class DeltaSink:
     def _write_merge(self, table: Any, merge: Merge, query_id: str, batch_id: int) -> None:
         from deltalake.transaction import RemoveAction
 
-        change = merge.onto(_data_files(table))
+        names = merge.task.files.names
+        change = merge.onto(_data_files(table, names))
         now = int(time.time() * 1000)
         removed = [
             RemoveAction(
@@ -222,11 +255,11 @@ class DeltaSink:
                 data_change=True,
                 deletion_timestamp=now,
                 size=each.size,
-                partition_values=each.partition,
+                partition_values=renamed_keys(each.partition, names),
             )
             for each in change.removed
         ]
-        actions = [*removed, *_added(change.added, now)]
+        actions = [*removed, *_added(change.added, now, names)]
         self._write_actions(table, actions, merge.task.files, query_id, batch_id)
 
     def commit(
@@ -245,7 +278,7 @@ class DeltaSink:
         def commit_once() -> None:
             if not self.has(query_id, batch_id):
                 table = self._unchanged(task, columns)
-                actions = _added(written.files, int(time.time() * 1000))
+                actions = _added(written.files, int(time.time() * 1000), task.names)
                 self._write_actions(table, actions, task, query_id, batch_id)
 
         self._committed(commit_once)
@@ -271,7 +304,7 @@ class DeltaSink:
         """The table, if it still has these columns."""
         table = self._table()
         present = _arrow_schema(table)
-        same = _contains(present, columns)
+        same = _contains(present, columns) and names_of(table) == task.names
         if self.keys:
             # Replaced rows would lose their values in new columns.
             same &= len(present) == len(columns)
@@ -431,14 +464,14 @@ class DeltaSink:
         return rows.drop_columns([self.order_by]) if self.order_by else rows
 
 
-def _added(files: Sequence[TableFile], now: int) -> list[Any]:
+def _added(files: Sequence[TableFile], now: int, names: Names) -> list[Any]:
     from deltalake.transaction import AddAction
 
     return [
         AddAction(
             path=each.path,
             size=each.size,
-            partition_values=each.partition,
+            partition_values=renamed_keys(each.partition, names),
             modification_time=now,
             data_change=True,
             stats=json.dumps(each.stats),
@@ -447,26 +480,28 @@ def _added(files: Sequence[TableFile], now: int) -> list[Any]:
     ]
 
 
-def _data_files(table: Any) -> list[DataFile]:
+def _data_files(table: Any, names: Names) -> list[DataFile]:
     """The files of the table, with the bounds in its log."""
     import pyarrow as pa
 
     actions = pa.table(table.get_add_actions(flatten=False)).to_pylist()
-    names = table.metadata().partition_columns
+    parts, columns = table.metadata().partition_columns, inverse(names)
     return [
         DataFile(
             # Delta's log has paths as URIs.
             path=unquote(each["path"]),
             size=each["size_bytes"],
-            partition={name: partition_text(each["partition"][name]) for name in names},
-            bounds=_bounds(each),
+            partition={name: partition_text(each["partition"][name]) for name in parts},
+            bounds=_bounds(each, columns),
         )
         for each in actions
     ]
 
 
-def _bounds(action: dict[str, Any]) -> Bounds:
-    low, high, nulls = (action.get(name) or {} for name in ("min", "max", "null_count"))
+def _bounds(action: dict[str, Any], columns: Names) -> Bounds:
+    low, high, nulls = (
+        renamed_keys(action.get(name) or {}, columns) for name in ("min", "max", "null_count")
+    )
     found: Bounds = {}
     for name in low:
         first, last = as_bound(low[name]), as_bound(high.get(name))
@@ -480,16 +515,11 @@ def _bounds(action: dict[str, Any]) -> Bounds:
     return found
 
 
-def _contains(present: pa.Schema, columns: pa.Schema) -> bool:
+def _contains(present: pa.Schema, columns: Iterable[pa.Field[Any]]) -> bool:
     return all(
         field.name in present.names and present.field(field.name).type == field.type
         for field in columns
     )
-
-
-def _has_renamed_columns(table: Any) -> bool:
-    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
-    return bool(mode != "none")
 
 
 def _has_change_data_feed(table: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline.functions import load_function
-from sparkraft.pipeline.spark_tasks import parallelism
+from sparkraft.pipeline.spark_tasks import context_of, parallelism
 from sparkraft.pipeline.worker_python import ship_functions
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from sparkraft.pipeline.spec import Pipeline, Source, Stage, Watermark
 
 _BYTES_PER_TRIGGER: Final = "64m"
-"""Default bound of a batch of one source: some table sinks collect a batch on the driver."""
+"""Default bound of a batch of one source: the driver collects batches for some tables."""
+
+_LIMITS: Final = frozenset({"maxoffsetspertrigger", "maxbytespertrigger"})
 
 _TASK_OPTIONS: Final = frozenset({"minpartitions", "maxpartitions"})
 
@@ -54,12 +56,17 @@ def _stage(
     return made
 
 
+def batch_limit(pipeline: Pipeline, source: Source) -> dict[str, str]:
+    """The options that limit a batch of a source; empty without a limit."""
+    given = {name: text for name, text in source.options.items() if name.lower() in _LIMITS}
+    if given or pipeline.connector != "sparkraft":
+        return given
+    return {"maxBytesPerTrigger": _BYTES_PER_TRIGGER}
+
+
 def _read(pipeline: Pipeline, source: Source, spark: SparkSession) -> DataFrame:
-    options = dict(source.options)
+    options = {**source.options, **batch_limit(pipeline, source)}
     lower = {name.lower() for name in options}
-    bounded = lower & {"maxoffsetspertrigger", "maxbytespertrigger"}
-    if pipeline.connector == "sparkraft" and not bounded:
-        options["maxBytesPerTrigger"] = _BYTES_PER_TRIGGER
     options |= tasks(pipeline, lower, spark)
     return decoded(source, spark.readStream.format(pipeline.connector).options(**options).load())
 
@@ -92,6 +99,7 @@ def tasks(pipeline: Pipeline, given: set[str], spark: SparkSession) -> dict[str,
     is_ours = pipeline.connector == "sparkraft"
     if not is_ours or pipeline.master.startswith("local") or given & _TASK_OPTIONS:
         return {}
-    # Before the first job no executor may have started yet.
-    spark.range(1).count()
+    if context_of(spark) is not None:
+        # Before the first job no executor may have started yet.
+        spark.range(1).count()
     return {"maxPartitions": str(parallelism(spark))}

@@ -10,6 +10,7 @@ Not here: the file (`spec`), progress (`progress`), the group (`lag_group`), the
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sparkraft.pipeline.options import SourceOptions
     from sparkraft.pipeline.spec import Pipeline
 
+log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.25
 
@@ -265,6 +267,8 @@ def _started(
     for sink in pipeline.sinks:
         ship_functions(sink.function, pipeline.folder, spark)
     try:
+        for note in checks.collected(pipeline, result.columns):
+            log.warning("%s", note)
         writer = result.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
         writer = writer.option("checkpointLocation", pipeline.checkpoint)
         writer = _triggered(writer, pipeline.trigger)

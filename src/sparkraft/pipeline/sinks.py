@@ -272,8 +272,13 @@ def _query_id(batch: DataFrame) -> str:
 # delta
 
 
+def delta_sink(sink: Sink) -> DeltaSink:
+    """The table of a sink."""
+    return DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by, sink.order_by)
+
+
 def _delta(sink: Sink, pipeline: Pipeline) -> NamedSink:
-    table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by, sink.order_by)
+    table = delta_sink(sink)
     policy = upkeep.CompactionPolicy(
         sink.path,
         sink.compact_at,
@@ -338,14 +343,10 @@ def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipe
         of_table = BatchOfTable(*name, separates=sink.on_error != "stop")
         put = _merge_files if table.keys else _put_files
         if isinstance(table, DeltaSink):
-            takes_files = table.takes_files(batch.columns)
+            is_collected = table.why_collected(batch.columns) is not None
             batch = table.ruled(batch)
-            if takes_files:
-                ignored = put(table, batch, of_table, set_aside).ignored
-            else:
-                ignored = _put_rows(table, batch, of_table, set_aside).ignored
-        else:
-            ignored = put(table, batch, of_table, set_aside).ignored
+            put = _put_rows if is_collected else put
+        ignored = put(table, batch, of_table, set_aside).ignored
         if ignored:
             log.warning(
                 "%s: batch %d had %d values in columns that the table does not have",
@@ -431,12 +432,13 @@ def _runner(spark: SparkSession) -> Runner:
 
 
 def _put_rows(
-    table: DeltaSink,
+    table: DeltaSink | IcebergSink,
     batch: DataFrame,
     name: BatchOfTable,
     set_aside: Callable[[Sequence[MisfitRow]], None],
 ) -> Stored:
     """Collect the rows, and merge them."""
+    assert isinstance(table, DeltaSink)
     rows = batch.toArrow()
     if name.separates:
         rows, misfits = table.without_misfits(rows)

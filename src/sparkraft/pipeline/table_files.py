@@ -23,6 +23,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.table_names import Names, renamed
 from sparkraft.pipeline.table_transforms import IDENTITY, Part, part_of, transformed
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class TableFile(NamedTuple):
     Args:
         path: below the table, with `/`.
         partition: column or transform of the table's partitioning → value as text; None for null.
-        stats: the number of rows, nulls and bounds as in Delta's log.
+        stats: the number of rows, nulls and bounds as in Delta's log, by names in the file.
     """
 
     path: str
@@ -114,6 +115,7 @@ class FileTask:
         separates: whether to return rows that do not fit, instead of failing.
         partition_by: columns, and transforms of them, whose values become folders.
         keeps_parts: whether these columns are in the files as well, as transforms need.
+        names: of columns in files, if they differ from the table's.
     """
 
     folder: str
@@ -122,10 +124,17 @@ class FileTask:
     separates: bool
     partition_by: tuple[str, ...] = ()
     keeps_parts: bool = False
+    names: Names = field(default_factory=dict)
 
     def writer(self) -> FileWriter:
         """A writer of the batch's files."""
-        return FileWriter(self.folder, self.prefix, self.partition_by, keeps_parts=self.keeps_parts)
+        return FileWriter(
+            self.folder,
+            self.prefix,
+            self.partition_by,
+            keeps_parts=self.keeps_parts,
+            names=self.names,
+        )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows; yield reports. An error of a row is a report as well."""
@@ -271,6 +280,7 @@ class FileWriter:
         prefix: of file names.
         partition_by: columns, and transforms of them, whose values become folders.
         keeps_parts: whether these columns are in the files as well, as transforms need.
+        names: of columns in the files, if they differ from those of the rows.
     """
 
     def __init__(
@@ -280,11 +290,13 @@ class FileWriter:
         partition_by: Sequence[str] = (),
         *,
         keeps_parts: bool = False,
+        names: Names | None = None,
     ) -> None:
         self.written: list[TableFile] = []
         self._prefix = prefix
         self._partition_by = [part_of(each) if keeps_parts else Part(each) for each in partition_by]
         self._keeps_parts = keeps_parts
+        self._names = names or {}
         self._system, self._base = filesystem(folder)
         self._parts: dict[str, _Part] = {}
         self._bytes = 0
@@ -347,7 +359,7 @@ class FileWriter:
 
         if not part.buffered:
             return
-        rows = pa.concat_tables(part.buffered)
+        rows = renamed(pa.concat_tables(part.buffered), self._names)
         self._bytes -= part.bytes
         part.buffered, part.bytes = [], 0
         if part.writer is None:

@@ -320,6 +320,7 @@ class Merge:
                 key_rows=sum(each.rows for each in self.written.keys),
                 kept=self._kept,
                 found=tuple(group),
+                names=to.names,
             )
             for group in _groups(files)
         ]
@@ -337,6 +338,7 @@ class Merge:
                 old_files=tuple(old),
                 kept=self._kept,
                 new=each,
+                names=to.names,
             )
             for each in self.written.files
         ]

@@ -10,12 +10,13 @@ Not here: which files to search (`table_merge`), keys in memory (`key_match`).
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.pipeline.key_match import KeyIndex
 from sparkraft.pipeline.table_files import FileWriter, TableFile, filesystem
+from sparkraft.pipeline.table_names import Names, inverse, names_in, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +80,7 @@ class RewriteTask:
         key_rows: their number.
         kept: columns that the batch lacks.
         found: the files to search.
+        names: of columns in the table's files, if they differ from the table's.
     """
 
     folder: str
@@ -89,6 +91,7 @@ class RewriteTask:
     key_rows: int
     kept: tuple[str, ...]
     found: tuple[DataFile, ...]
+    names: Names = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -99,7 +102,9 @@ class RewriteTask:
         """Search the files, and write those again that have rows with the batch's keys."""
         import numpy as np
 
-        files = [FileReader(self.folder, each.path, each.partition) for each in self.found]
+        files = [
+            FileReader(self.folder, each.path, each.partition, self.names) for each in self.found
+        ]
         matched: list[Any] = [np.zeros(file.rows, np.bool_) for file in files]
         columns = _columns(self.columns, self.keys)
         for keys in _chunks(self.folder, self.key_files, columns):
@@ -154,6 +159,7 @@ class FillTask:
         old_files: keys and kept columns of replaced rows.
         kept: columns that the batch lacks.
         new: the file.
+        names: of columns in the table's files, if they differ from the table's.
     """
 
     folder: str
@@ -163,6 +169,7 @@ class FillTask:
     old_files: tuple[str, ...]
     kept: tuple[str, ...]
     new: TableFile
+    names: Names = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -171,13 +178,17 @@ class FillTask:
 
     def run(self) -> list[Rewritten]:
         """Write the file again, with the values that replaced rows had in the kept columns."""
+        import pyarrow as pa
+
         files = FileWriter(self.folder, self.prefix)
-        file = FileReader(self.folder, self.new.path, self.new.partition)
+        file = FileReader(self.folder, self.new.path, self.new.partition, self.names)
         keys = file.read_as(_columns(self.columns, self.keys))
-        for rows, names in zip(file.read(), keys, strict=True):
+        for rows, keys_of_rows in zip(file.read(), keys, strict=True):
+            old = dict(zip(self.kept, self._old_values(keys_of_rows), strict=True))
+            kept = renamed(pa.table(old), self.names)
             filled = rows
-            for name, values in zip(self.kept, self._old_values(names), strict=True):
-                filled = filled.append_column(name, values)
+            for field_in_file, values in zip(kept.schema, kept.columns, strict=True):
+                filled = filled.append_column(field_in_file, values)
             files.add_to(folder_of(self.new.path), self.new.partition, filled)
         files.close()
         return [Rewritten(self.new.path, 0, tuple(files.written))]
@@ -205,21 +216,27 @@ class FileReader:
         folder: the table's.
         path: below it, or a URI.
         partition: columns that are not in the file.
+        names: of columns in the file, if they differ from the table's.
     """
 
     def __init__(
-        self, folder: str, path: str, partition: Mapping[str, str | None] = MappingProxyType({})
+        self,
+        folder: str,
+        path: str,
+        partition: Mapping[str, str | None] = MappingProxyType({}),
+        names: Names | None = None,
     ) -> None:
         import pyarrow.parquet as pq
 
         self._partition = partition
+        self._names = names or {}
         system, place = filesystem(path if _is_whole(path) else f"{folder}/{path}")
         source = system.open_input_file(place)
         self._file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         self.rows = int(self._file.metadata.num_rows)
 
     def read(self) -> Iterator[pa.Table]:
-        """All columns, unchanged."""
+        """All columns, unchanged, by their names in the file."""
         import pyarrow as pa
 
         for batch in self._file.iter_batches(_ROWS):
@@ -229,14 +246,13 @@ class FileReader:
         """These columns in these types; also those of the partition, and nulls for missing ones."""
         import pyarrow as pa
 
-        known = self._file.schema_arrow.names
-        for batch in self._file.iter_batches(
-            _ROWS, columns=[n for n in columns.names if n in known]
-        ):
-            rows = pa.Table.from_batches([batch])
+        present = self._file.schema_arrow.names
+        wanted = [name for name in names_in(self._names, columns.names) if name in present]
+        for batch in self._file.iter_batches(_ROWS, columns=wanted):
+            rows = renamed(pa.Table.from_batches([batch]), inverse(self._names))
             found = [
                 rows.column(field.name).cast(field.type)
-                if field.name in known
+                if field.name in rows.column_names
                 else self._constant(field, batch.num_rows)
                 for field in columns
             ]
