@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from sparkraft.pipeline import connect, spec
+from sparkraft.pipeline import connect, connect_batches, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.worker_python import packed
@@ -141,7 +140,7 @@ def test_the_function_for_a_server_brings_the_package_and_the_users_file(tmp_pat
     with_token = 'master = "sc://host/;token=hush-hush"\n'
     pipeline = spec.parse(with_token + PIPELINE, folder=tmp_path, values={})
     pickled = tmp_path / "pickled"
-    pickled.write_bytes(cloudpickle.dumps(connect.on_server(pipeline)))
+    pickled.write_bytes(cloudpickle.dumps(connect_batches.on_server(pipeline, object())))
     assert b"hush" not in pickled.read_bytes()
     said, errors = ran(python, CALLS, pickled)
     assert len(said.splitlines()) == 2, errors
@@ -155,7 +154,7 @@ def test_a_library_that_the_server_lacks_is_named(tmp_path, python):
     text = PIPELINE[: PIPELINE.index("[[sink]]")] + '[[sink]]\nkind = "delta"\npath = "table"\n'
     pickled = tmp_path / "pickled"
     pipeline = spec.parse(text, folder=tmp_path, values={})
-    pickled.write_bytes(cloudpickle.dumps(connect.on_server(pipeline)))
+    pickled.write_bytes(cloudpickle.dumps(connect_batches.on_server(pipeline, object())))
     _, errors = ran(python, CALLS, pickled)
     assert running.cause_of(RuntimeError(errors)) == (
         f"the Python of the Spark Connect server ({sys.executable}) cannot import deltalake, which "
@@ -205,25 +204,3 @@ def test_an_installed_source_is_pickled_by_its_name():
     assert type(again) is SparkraftDataSource
     assert again.options["subscribePATTERN"] == "a"
     assert Path(sys.modules["sparkraft"].__file__).is_file()
-
-
-class Writer:
-    """A query whose process did not start the first times."""
-
-    def __init__(self, failures):
-        self.failures = failures
-
-    def start(self):
-        if self.failures:
-            raise PySparkException(self.failures.pop())
-        return "query"
-
-
-def test_a_query_is_started_again_if_the_servers_python_was_slow():
-    slow = f"(org.apache.spark.SparkException) {connect.SLOW_PYTHON}."
-    assert connect.started(Writer([slow] * 4)) == "query"
-    with pytest.raises(PySparkException, match="no such table"):
-        connect.started(Writer(["no such table", slow]))
-    with pytest.raises(PySparkException) as raised:
-        connect.started(Writer([slow] * 5))
-    assert "lacks a package, such as those of pyspark[connect]" in running.cause_of(raised.value)

@@ -104,7 +104,7 @@ def processes(tmp_path_factory):
         )
         assert "No module named 'sparkraft'" in missing.stderr
     python = python_of_place(folder / "python", in_executors=workers, elsewhere=server)
-    with spark_cluster(folder) as cluster, connect_server(cluster, folder, python) as url:
+    with spark_cluster(folder) as cluster, connect_server(cluster.url, folder, python) as url:
         yield cluster, url
 
 
@@ -117,6 +117,7 @@ class Pipeline:
 
     def __init__(self, folder, node, url, topic, text=PIPELINE):
         self.folder = folder
+        self.started = []
         (folder / "change.py").write_text(CHANGE.replace("{folder}", str(folder)))
         (folder / "counting.py").write_text(COUNTING.replace("{folder}", str(folder)))
         (folder / "p.toml").write_text(text)
@@ -125,10 +126,26 @@ class Pipeline:
             "--set", f"bootstrap={node.bootstrap}", "--set", f"topic={topic}", "--master", url,
         ]  # fmt: skip
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.started:
+            process.kill()
+
     def start(self, *more):
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self.command, *more], env=without_java(), stderr=subprocess.PIPE, text=True
         )
+        self.started.append(process)
+        return process
+
+    def kill(self, process):
+        """kill -9 of a client, whose query continues in the server."""
+        process.kill()
+        process.communicate(timeout=60)
+        for each in self.folder.glob("task-*"):
+            each.unlink()
 
     def run(self, *more):
         """Exit code and output."""
@@ -197,12 +214,12 @@ def test_the_results_are_exact_if_a_worker_is_killed_in_the_middle_of_a_batch(
 ):
     spark, url = processes
     new_topic(cluster, "killed")
-    pipeline = Pipeline(tmp_path, node, url, "killed")
-    running = pipeline.start()
-    pipeline.wait_for_tasks(2, running)
-    spark.kill_worker()
-    pipeline.let_tasks_go()
-    code, said = pipeline.finish(running)
+    with Pipeline(tmp_path, node, url, "killed") as pipeline:
+        running = pipeline.start()
+        pipeline.wait_for_tasks(2, running)
+        spark.kill_worker()
+        pipeline.let_tasks_go()
+        code, said = pipeline.finish(running)
     assert code == 0, said
     assert f"{RECORDS:,} records" in said
     check_results(pipeline, cluster, "killed")

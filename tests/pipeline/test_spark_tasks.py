@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -29,12 +30,16 @@ def test_the_number_of_tasks_at_once_is_that_of_cores(spark):
     assert parallelism(spark) == 2
 
 
-def test_a_file_that_spark_does_not_see_is_reported(spark, tmp_path):
-    file = tmp_path / "a {b} [c] *?" / "_SUCCESS"
-    assert not file_exists(spark, str(file))
-    with pytest.raises(SpecError, match=f"does not see {re.escape(str(file.parent))}: checkpoint"):
-        connect.check_shared(spark, file)
-    file.parent.mkdir()
-    file.touch()
-    assert file_exists(spark, str(file))
-    connect.check_shared(spark, file)
+def test_a_folder_that_spark_does_not_see_is_reported(spark, tmp_path, monkeypatch):
+    folder = tmp_path / "a {b} [c] *?"
+    assert not file_exists(spark, str(folder))
+    connect.check_shared(spark, f"{folder}/checkpoint")
+    folder.mkdir()
+    assert file_exists(spark, str(folder))
+    connect.check_shared(spark, f"{folder}/checkpoint")
+    assert list(folder.iterdir()) == []
+    # Spark is on this machine, so it sees everything.
+    monkeypatch.setattr(connect, "file_exists", lambda _, path: not Path(path).exists())
+    with pytest.raises(SpecError, match=f"does not see {re.escape(str(folder))} of this machine"):
+        connect.check_shared(spark, f"{folder}/checkpoint")
+    connect.check_shared(spark, "s3://bucket/checkpoint")

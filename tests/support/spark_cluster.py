@@ -68,11 +68,11 @@ def spark_cluster(folder, workers=2):
 
 
 @contextmanager
-def connect_server(cluster, folder, python):
-    """Start a Spark Connect server that runs its queries on a cluster; yield its URL.
+def connect_server(master, folder, python):
+    """Start a Spark Connect server; yield its URL.
 
     Args:
-        cluster: a `SparkCluster`.
+        master: of Spark, such as a cluster's URL.
         folder: for its files.
         python: of the server and of the executors.
     """
@@ -86,7 +86,7 @@ def connect_server(cluster, folder, python):
         "spark.sql.warehouse.dir": folder / "warehouse",
         "spark.ui.enabled": "false",
     }
-    command = [str(HOME / "bin" / "spark-submit"), "--class", _CONNECT, "--master", cluster.url]
+    command = [str(HOME / "bin" / "spark-submit"), "--class", _CONNECT, "--master", master]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     process = _started(command, folder / "connect.log", PYSPARK_PYTHON=str(python))

@@ -254,9 +254,7 @@ def _check_writable(name: str, path: str) -> None:
     """Create and delete a folder in the nearest folder of a local path that exists."""
     if not path or "://" in path:
         return
-    folder = Path(path)
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+    folder = status.nearest_folder(path)
     try:
         Path(tempfile.mkdtemp(prefix=".sparkraft-check-", dir=folder)).rmdir()
     except OSError as error:

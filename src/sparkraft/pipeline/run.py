@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import InputError
-from sparkraft.pipeline import backfill, batch_log, cases, connect, json_values, sinks, status
+from sparkraft.pipeline import (
+    backfill,
+    batch_log,
+    cases,
+    connect,
+    connect_batches,
+    json_values,
+    sinks,
+    status,
+)
 from sparkraft.pipeline import check as checks
 from sparkraft.pipeline.exactly_once import Committer
 from sparkraft.pipeline.lag_group import LagGroup, is_one_cluster
@@ -105,8 +114,11 @@ def run(
 
 
 def _check_shared(pipeline: Pipeline, spark: SparkSession) -> None:
-    if connect.is_connect(pipeline.master) and status.is_local(pipeline.checkpoint):
-        connect.check_shared(spark, status.file_of(pipeline.checkpoint))
+    if not connect.is_connect(pipeline.master):
+        return
+    tables = [sink.path for sink in (*pipeline.sinks, pipeline.dead_letter) if sink and sink.path]
+    for path in (pipeline.checkpoint, *tables):
+        connect.check_shared(spark, path)
 
 
 def _topic_log(pipeline: Pipeline) -> batch_log.TopicLog | None:
@@ -213,6 +225,7 @@ def check_with_spark(pipeline: Pipeline) -> list[str]:
     master = pipeline.master if connect.is_connect(pipeline.master) else "local[1]"
     with _scratch_spark(pipeline, master) as spark:
         chosen = replace(pipeline, master=master)
+        _check_shared(chosen, spark)
         return checks.notes(chosen, _planned(chosen, spark).schema)
 
 
@@ -273,7 +286,7 @@ def _started(
         writer = writer.option("checkpointLocation", pipeline.checkpoint)
         writer = _triggered(writer, pipeline.trigger)
         query: StreamingQuery = (
-            connect.started(writer.foreachBatch(connect.on_server(pipeline)))
+            connect_batches.started(writer.foreachBatch(connect_batches.on_server(pipeline, spark)))
             if connect.is_connect(pipeline.master)
             else writer.foreachBatch(sinks.build(pipeline, spark, group)).start()
         )
@@ -405,7 +418,7 @@ _REASONS: Final = {
         "the Python of Spark's workers cannot import sparkraft: install sparkraft[pipeline] on "
         "every worker, or name a Python that has it in PYSPARK_PYTHON"
     ),
-    connect.SLOW_PYTHON: (
+    connect_batches.SLOW_PYTHON: (
         "a Python process of Spark did not start within 10 seconds: the machine is too busy, or "
         "its Python lacks a package, such as those of pyspark[connect] on a Spark Connect server; "
         "Spark's log has its output"

@@ -24,7 +24,7 @@ _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
 
 _MADE: Final = "made"
 
-_PARALLELISM_MAX: Final = 1 << 16
+_SPLITS: Final = re.compile(r"\bRange \(.*\bsplits=(\d+)\)")
 
 
 def in_tasks(
@@ -60,15 +60,15 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 def parallelism(spark: SparkSession) -> int:
     """How many tasks Spark runs at once, on the executors that it knows by now."""
-    from pyspark.sql import functions as f
-
     context = context_of(spark)
     if context is not None:
         return context.defaultParallelism
-    # Spark divides a range into as many partitions as it runs tasks at once.
-    numbers = spark.range(_PARALLELISM_MAX).select(f.spark_partition_id().alias("number"))
-    found = numbers.agg(f.max("number").alias("last")).first()
-    return 1 if found is None else int(found["last"]) + 1
+    # Spark divides a range into as many partitions as it runs tasks at once. The plan has their
+    # number; a job would wait for a core, and the tasks of a killed client may have all of them.
+    plan = spark.sql("EXPLAIN SELECT * FROM range(1)").collect()[0][0]
+    found = _SPLITS.search(plan)
+    assert found is not None, plan
+    return int(found[1])
 
 
 def file_exists(spark: SparkSession, path: str) -> bool:

@@ -30,6 +30,14 @@ def is_local(checkpoint: str) -> bool:
     return "://" not in checkpoint
 
 
+def nearest_folder(path: str) -> Path:
+    """The nearest part of a path of this machine that exists; perhaps the path itself."""
+    folder = Path(path).absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
 def beside(checkpoint: str, suffix: str) -> Path:
     """A file beside the checkpoint."""
     path = Path(checkpoint)
