@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from sparkraft.server.env import record_thread_count
 from sparkraft.server.record_threads import RESULTS_AT_ONCE, RecordThreads
 from tests.server.harness import run
 
@@ -164,3 +165,8 @@ def test_no_result_is_lost_between_the_last_look_and_the_next_wake_up(count):
             await asyncio.gather(*(threads.run(int) for _ in range(5)))
 
     with_threads(test, count)
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 2), (3, 2), (4, 3), (64, 4)])
+def test_threads_leave_the_loop_a_core_if_there_are_three(cores, threads):
+    assert record_thread_count(cores) == threads

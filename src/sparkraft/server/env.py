@@ -165,20 +165,23 @@ def _threads(count: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
+def record_thread_count(cores: int) -> int:
+    """Number of threads for codecs on a machine with `cores`."""
+    return min(max(cores - 1, RECORD_THREADS_MIN), cores, RECORD_THREADS_MAX)
+
+
 def real_env() -> Env:
     """The machine itself."""
     from sparkraft.storage.disk import OsDisk
 
     threading.stack_size(THREAD_STACK_BYTES)
-    cores = os.cpu_count() or 1
-    record_threads = min(max(cores - 1, RECORD_THREADS_MIN), cores, RECORD_THREADS_MAX)
     return Env(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         network=SystemNetwork(),
         disk=OsDisk(),
         executor=_threads(DISK_THREADS_MAX, "disk"),
-        record_threads=RecordThreads(record_threads),
+        record_threads=RecordThreads(record_thread_count(os.cpu_count() or 1)),
         breathe=partial(time.sleep, BREATH_S),
         shares_time=True,
     )
