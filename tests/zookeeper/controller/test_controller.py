@@ -184,6 +184,29 @@ def test_a_failed_deletion_waits_for_a_start_of_the_broker():
     assert cluster.context.topics == set()
 
 
+def test_a_deletion_that_has_started_is_not_followed_by_a_reassignment():
+    """Replicas that were deleted were created again, and stayed (simulator, seed 5)."""
+    cluster = cluster_of(1, 2, topics={"t": {0: ([1, 2], 1, [1, 2], 0)}})
+    moves = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}'
+    cluster.make("/admin/reassign_partitions", moves)
+    handle(cluster, events.ReassignmentsCreated())
+    cluster.make("/admin/delete_topics/t")
+    handle(cluster, events.DeletionsChanged())
+    kill(cluster, 2)
+    cluster.register(2)
+    handle(cluster, events.BrokersChanged())  # makes the topic eligible, as in Kafka
+    assert cluster.context.topics_with_deletion_started == {"t"}
+    for broker in (1, 2):
+        handle(cluster, events.StopReplicaResponded(broker, 0, {("t", 0): 0}))
+    cluster.sent.clear()
+    cluster.register(3)
+    handle(cluster, events.BrokersChanged())
+    to_others = [line for line in cluster.sends() if " to 3" not in line]
+    assert not [line for line in to_others if line.startswith("LeaderAndIsr")]
+    handle(cluster, events.StopReplicaResponded(3, 0, {("t", 0): 0}))
+    assert cluster.context.topics == set()
+
+
 def test_a_failed_log_directory_moves_the_leaders_on_it():
     cluster = cluster_of(1, 3, topics={"t3": {
         0: ([3, 1], 3, [3, 1], 0), 1: ([3, 1], 3, [3, 1], 0)}})  # fmt: skip

@@ -41,10 +41,16 @@ class ReassignmentFailedError(Exception):
 def resume_all(
     active: Active, should_resume: Callable[[TopicPartition, ReplicaAssignment], bool]
 ) -> Steps[None]:
-    """Continue reassignments in progress, such as those whose target has a started broker."""
-    for at in sorted(active.context.being_reassigned):
-        assignment = active.context.assignment(at)
-        if should_resume(at, assignment):
+    """Continue reassignments in progress, such as those whose target has a started broker.
+
+    Unlike in Kafka, not those of topics whose deletion has started: LeaderAndIsr would create logs
+    that brokers have deleted already, and that nothing deletes again.
+    """
+    context = active.context
+    for at in sorted(context.being_reassigned):
+        assignment = context.assignment(at)
+        is_ending = at[0] in context.topics_with_deletion_started
+        if not is_ending and should_resume(at, assignment):
             yield from try_reassign(active, at, assignment)
 
 
