@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -141,6 +142,36 @@ def test_basic_authentication():
         with pytest.raises(RegistryError, match="401 Unauthorized") as refused:
             Registry(f"http://me:wrong@{place}").latest("a")
         assert "wrong" not in str(refused.value)
+
+
+def test_a_password_does_not_follow_a_redirect_to_another_server():
+    """A redirect within the server keeps it."""
+
+    class Redirects(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append((self.path, "Authorization" in self.headers))
+            if self.path.startswith("/moved/"):
+                self.send_response(307)
+                self.send_header("Location", self.path.removeprefix("/moved"))
+            else:
+                self.send_response(307)
+                self.send_header("Location", f"{registry.url}{self.path}")
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    seen = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirects)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with SchemaRegistry(login="me:secret") as registry, server:
+        registry.register("a", {"schema": '"int"'})
+        url = f"http://me:secret@127.0.0.1:{server.server_port}/moved"
+        with pytest.raises(RegistryError, match="401 Unauthorized"):
+            Registry(url, attempts=1).latest("a")
+        server.shutdown()
+    path = "/subjects/a/versions/latest"
+    assert seen == [(f"/moved{path}", True), (path, True)]
 
 
 FILE = """

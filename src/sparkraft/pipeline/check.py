@@ -179,7 +179,12 @@ def _notes_on_keys(pipeline: Pipeline, schema: StructType) -> list[str]:
         ]
     )
     return kept + [
-        f"the {sink.kind} sink: key column {key} may be null; rows with null keys replace others"
+        f"the {sink.kind} sink: key column {key} may be null; "
+        + (
+            "rows with a null key become records without a key"
+            if sink.kind == "topic" and len(sink.keys) == 1
+            else "rows with null keys replace others"
+        )
         for sink in pipeline.sinks
         for key in sink.keys
         if key.lower() in nullable

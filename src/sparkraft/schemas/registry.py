@@ -183,7 +183,7 @@ class Registry:
             if attempt:
                 time.sleep(_PAUSE_SECONDS * 2**attempt)
             try:
-                with request.urlopen(asked, timeout=self._timeout_seconds) as answer:
+                with _OPENER.open(asked, timeout=self._timeout_seconds) as answer:
                     return _object_in(answer.read(_ANSWER_BYTES_MAX))
             except error.HTTPError as refused:
                 if refused.code == _NOT_FOUND:
@@ -196,6 +196,24 @@ class Registry:
             except (OSError, ValueError, RecursionError) as broken:
                 reason = str(getattr(broken, "reason", broken))
         raise RegistryError(f"the schema registry {self._base} does not answer {path}: {reason}")
+
+
+class _Redirects(request.HTTPRedirectHandler):
+    """Follows redirects, without the password if they lead to another server."""
+
+    def redirect_request(self, req: request.Request, *args: Any) -> request.Request | None:
+        redirected = super().redirect_request(req, *args)
+        if redirected is not None and _origin(redirected) != _origin(req):
+            redirected.remove_header("Authorization")
+        return redirected
+
+
+_OPENER: Final = request.build_opener(_Redirects)
+
+
+def _origin(asked: request.Request) -> tuple[str, str]:
+    """Scheme and authority of a request."""
+    return asked.type, asked.host
 
 
 def _split(url: str) -> tuple[parse.SplitResult, int | None]:
