@@ -19,11 +19,10 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.server.api.authorization import NoAuthorization, RequestRule, ResourceRule
 from sparkraft.server.api.k00_produce import fast
-from sparkraft.server.api.registry import Api, result_of, served_apis
+from sparkraft.server.api.registry import Api, served_apis
 from sparkraft.server.broker.envelope import (
     address_bytes,
     address_of,
-    open_envelope,
     principal_bytes,
     principal_of,
 )
@@ -42,6 +41,7 @@ from tests.server.harness import (
     produce,
     run,
 )
+from tests.support.envelopes import response_in
 from tests.support.sessions import Deciding, client_session
 
 LISTENERS = {"broker": False, "controller": True}
@@ -223,7 +223,7 @@ def test_a_forwarded_request_is_authorized_as_its_client(tmp_path):
             broker = await connect(node, "CONTROLLER")
             answer = await broker.send(enveloped(principal_bytes(ALICE), bytes((10, 1, 2, 3))))
             assert answer.error_code == 0
-            inner = result_of(open_envelope(answer, ApiKey.CREATE_TOPICS, 7))
+            inner = response_in(answer, ApiKey.CREATE_TOPICS, 7)
             assert inner.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             assert (
                 "User:alice", AclOperation.CREATE, AclResourceType.TOPIC, "n",

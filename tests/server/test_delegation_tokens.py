@@ -32,12 +32,12 @@ from sparkraft.security.login import Login
 from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.security.secret import Secret
 from sparkraft.security.standard_authorizer import CLASS_NAME, StandardAuthorizer
-from sparkraft.server.api.registry import result_of
-from sparkraft.server.broker.envelope import open_envelope, principal_bytes
+from sparkraft.server.broker.envelope import principal_bytes
 from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.server.node import Node
 from sparkraft.server.sasl_config import inter_broker_login
 from tests.server.harness import config_of, connect, format_dir, make_env, run, running, until
+from tests.support.envelopes import response_in
 from tests.support.sasl import PASSWORDS, SHA_256, SHA_512, server_module
 
 KEY = "planted-secret-key-3391"
@@ -317,7 +317,7 @@ def test_the_controller_checks_forwarded_requests_again(tmp_path):
                 for request in ALL_REQUESTS[:3]:
                     key = ApiKey(request.SCHEMA.key)
                     answer = await broker.send(enveloped(request, alice))
-                    inner = result_of(open_envelope(answer, key, API_INFO[key].max_version))
+                    inner = response_in(answer, key, API_INFO[key].max_version, 1)
                     expected = code or (0 if key == ApiKey.CREATE_DELEGATION_TOKEN else 62)
                     assert inner.error_code == expected
             await broker.close()

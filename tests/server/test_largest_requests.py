@@ -32,13 +32,14 @@ from sparkraft.server.api.registry import (
     load_api,
     result_of,
 )
-from sparkraft.server.broker.envelope import open_envelope, seal_envelope
+from sparkraft.server.broker.envelope import seal_envelope
 from sparkraft.server.network import loop_budget
 from sparkraft.server.network.responses import ResponseQueue
 from sparkraft.server.network.slices import SLICE_UNITS_MAX
 from tests.server.harness import append, batch, connect, create_topic, node_in, run, until
 from tests.server.test_large_requests import flooding
 from tests.server.test_transaction_coordinator import Client
+from tests.support.envelopes import response_in
 from tests.support.sessions import Deciding, client_session
 
 STEP_UNITS_MAX = 300
@@ -432,7 +433,7 @@ def test_a_large_request_of_a_client_reaches_the_controller_in_pieces(tmp_path):
         async with node_in(tmp_path) as node:
             controller = await connect(node, "CONTROLLER")
             answer = await controller.send(envelope)
-            response = result_of(open_envelope(answer, ApiKey.CREATE_TOPICS, 7))
+            response = response_in(answer, ApiKey.CREATE_TOPICS, 7, 1)
             assert [each.name for each in response.topics] == names
             assert {each.error_code for each in response.topics} == {ErrorCode.INVALID_PARTITIONS}
             await controller.close()

@@ -408,10 +408,14 @@ def blob(
 
 
 def records(
-    versions: str = "0+", *, nullable: Nullable | None = None, tag: int = -1
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: bytes | None = None,
+    tag: int = -1,
 ) -> Records | None:
     """Record batches as they are; a view on the received frame after decoding."""
-    return cast("Records", Field("records", versions, None, nullable=nullable, tag=tag))
+    return cast("Records", Field("records", versions, default, nullable=nullable, tag=tag))
 
 
 @overload

@@ -18,9 +18,10 @@ from sparkraft.protocol.messages import k49_alter_client_quotas as k49
 from sparkraft.protocol.messages import k57_update_features as k57
 from sparkraft.security.principal import ANONYMOUS
 from sparkraft.server.api.registry import result_of
-from sparkraft.server.broker.envelope import open_envelope, seal_envelope
+from sparkraft.server.broker.envelope import seal_envelope
 from sparkraft.zookeeper.requests import Create
 from tests.server.harness import run, until
+from tests.support.envelopes import response_in
 from tests.zookeeper.broker.nodes import nodes_in
 
 pytestmark = [pytest.mark.real_time]
@@ -105,7 +106,7 @@ def test_the_controller_serves_the_envelopes_of_migrating_brokers_of_kafka(tmp_p
                 refused = await admin.cluster.ask_node(2, envelope)
                 assert refused.error_code == ErrorCode.NOT_CONTROLLER
                 answer = await admin.cluster.ask_node(1, envelope)
-            response = result_of(open_envelope(answer, ApiKey.CREATE_TOPICS, 7))
+            response = response_in(answer, ApiKey.CREATE_TOPICS, 7, 7)
             assert [(each.name, each.error_code) for each in response.topics] == [("sent", 0)]
             assert nodes.children("/brokers/topics") == ["sent"]
 

@@ -5,6 +5,7 @@ Behaviour:
     * Only the leader knows: NOT_LEADER_OR_FOLLOWER elsewhere, with a message that names the leader,
       or the epoch and the voters of a quorum without one. Kafka's message is the code's.
     * Brokers forward it: REQUEST_TIMED_OUT, and the same message, if no leader is found in 5 s.
+    * On a controller it has no quota of time, as all that raft answers; on a broker it has.
     * Times are wall-clock ms, -1 if a replica never fetched; the leader's own are now.
 Versions: v1 last fetch and caught-up times; v2 directory ids, endpoints, messages.    Not done: -
 """
@@ -125,4 +126,5 @@ API = Api(
     controller=True,
     forward=True,
     forward_by=_forward,
+    is_exempt_from_time=True,
 )

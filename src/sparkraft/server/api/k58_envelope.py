@@ -9,7 +9,13 @@ Behaviour:
       header that cannot be parsed or names an unknown key: UNSUPPORTED_VERSION. A key that brokers
       do not forward: INVALID_REQUEST. A request that cannot be parsed, or of a version that is not
       served: UNSUPPORTED_VERSION, so that INVALID_REQUEST always means the envelope itself.
-    * Not the active controller: NOT_CONTROLLER, and the broker looks for it again.
+    * Not the active controller: NOT_CONTROLLER, and the broker looks for it again. The same if
+      DescribeQuorum, inside, finds another leader (Kafka's `shouldReturnNotController`).
+    * The request inside counts against its client's `request_percentage` and
+      `controller_mutation_rate`, by the principal and client id inside, as in Kafka. The response
+      inside reports the longer throttle, and the broker holds its client up.
+    * The broker's connection is not held up. In Kafka it is if the request inside is refused with
+      CLUSTER_AUTHORIZATION_FAILED and throttled: a denied client delays all others of its broker.
 Versions: v0.    Not done: -
 """
 
@@ -21,11 +27,12 @@ from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from sparkraft.protocol.positions import has_field
 from sparkraft.security.acls import AclOperation
 from sparkraft.security.session import Session
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext, load_api
-from sparkraft.server.broker.envelope import address_of, principal_of
+from sparkraft.server.broker.envelope import address_of, principal_of, seal_response
 
 if TYPE_CHECKING:
     from sparkraft.server.controller.services import ControllerServices
@@ -55,7 +62,8 @@ async def open_and_serve(
     """
     session = _client_session(context.session, request)
     turn = node.env.turn(node.env.work_max.partitions)
-    data = memoryview(request.request_data)
+    data = request.request_data
+    assert isinstance(data, memoryview), "it was received"
     key, version = _key_and_version(data)
     with _parsing():
         header, at = codec.decode_from(
@@ -77,14 +85,33 @@ async def open_and_serve(
         received_ms=context.received_ms,
     )
     answer = await turn.carry_out(_steps_of(await _handle(node, as_client, api, inner)))
-    if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+    if _is_of_another_controller(api, answer):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    head = codec.encode(
-        headers.ResponseHeader(correlation_id=header.correlation_id),
-        headers.response_header_version(api.key, version),
+    _throttle(context, as_client, api, answer)
+    sealed: EnvelopeResponse = await turn.carry_out(
+        seal_response(answer, key, version, header.correlation_id)
     )
-    encoded = await turn.carry_out(codec.encode_slices(answer, version))
-    return EnvelopeResponse(response_data=head + encoded)
+    return sealed
+
+
+def _is_of_another_controller(api: Api, response: Any) -> bool:
+    if api.key is ApiKey.DESCRIBE_QUORUM:
+        partitions = (each for topic in response.topics for each in topic.partitions)
+        return any(each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for each in partitions)
+    return bool(getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER)
+
+
+def _throttle(context: RequestContext, client: RequestContext, api: Api, response: Any) -> None:
+    """Count the time so far against the client's quota, and report its throttle."""
+    is_denied = getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if api.is_exempt_from_time and not is_denied:
+        return
+    if context.loop_time is None:
+        return
+    throttle_ms = context.connection.charge_forwarded(context, client)
+    kind = API_INFO[api.key].response_class()
+    if has_field(kind, client.api_version, "throttle_time_ms"):
+        response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
 
 
 def _client_session(of_broker: Session, request: EnvelopeRequest) -> Session:

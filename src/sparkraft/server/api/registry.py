@@ -227,6 +227,8 @@ class Api:
             their authorizer. None: not a common case, or denied: `handle` does it. Only for
             requests that come 100,000 times a second (Produce).
         dies_with_connection: a waiting response is cancelled when its client leaves (long polls).
+        is_exempt_from_time: `request_percentage` does not limit it on the node that handles it,
+            unless it is denied. Never does it limit what needs CLUSTER_ACTION (`request_time`).
         refuse: makes the response for a `KafkaError` of the whole request, or the steps to it;
             raises `NoResponseError` if no response is due. See `refuse_now`.
     """
@@ -244,6 +246,7 @@ class Api:
     pipelined: bool = False
     fast: Callable[[Any, int, memoryview, Session], Any] | None = None
     dies_with_connection: bool = False
+    is_exempt_from_time: bool = False
     refuse: Callable[[type, Any, int, KafkaError], Any] = refuse_at_top
 
     def call(self, node: Any, context: RequestContext, request: Any) -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.broker.dynamic_configs import DynamicConfigs
     from sparkraft.server.broker.forwarding import Forwarding
+    from sparkraft.server.env import Env
 
 
 class ConfigHost(Protocol):
@@ -41,6 +42,8 @@ class ConfigHost(Protocol):
     @property
     def image(self) -> "ClusterImage": ...
     @property
+    def env(self) -> "Env": ...
+    @property
     def forwarding(self) -> "Forwarding": ...
     @property
     def dynamic_configs(self) -> "DynamicConfigs": ...
@@ -48,7 +51,7 @@ class ConfigHost(Protocol):
 
 def forward_checked(
     response_class: type, result_class: type
-) -> "Callable[[ConfigHost, RequestContext, Any], Awaitable[Any]]":
+) -> "Callable[[ConfigHost, RequestContext, Any], Awaitable[list[Any]]]":
     """A handler that forwards the valid resources of an AlterConfigs of either kind.
 
     Args:
@@ -56,24 +59,18 @@ def forward_checked(
         result_class: of one resource's result in it.
     """
 
-    async def forward(broker: ConfigHost, context: "RequestContext", request: Any) -> Any:
-        decided = [
-            logger_result(broker.node_id, context, request, resource, AclOperation.ALTER_CONFIGS)
-            if is_logger_change(resource)
-            else _refusal(broker, resource)
-            for resource in request.resources
-        ]
-        if not any(decided):
-            response = await broker.forwarding.forward(context, request)
-            results = _with_stores(broker, result_class, request, response.responses)
-            return response_class(throttle_time_ms=response.throttle_time_ms, responses=results)
+    async def forward(broker: ConfigHost, context: "RequestContext", request: Any) -> list[Any]:
+        decided = await _decided(broker, context, request)
+        changes_stores = any(_is_own(broker, resource) for resource in request.resources)
+        if not changes_stores and not any(decided):
+            return await broker.forwarding.forward(context, request)
         pairs = list(zip(request.resources, decided, strict=True))
         kept = [resource for resource, error in pairs if error is None]
         answered: dict[tuple[int, str], Any] = {}
         throttle_time_ms = 0
         if kept:
             rest = type(request)(resources=kept, validate_only=request.validate_only)
-            response = await broker.forwarding.forward(context, rest)
+            response = await broker.forwarding.ask(context, rest)
             throttle_time_ms = response.throttle_time_ms
             results = _with_stores(broker, result_class, rest, response.responses)
             answered = {(r.resource_type, r.resource_name): r for r in results}
@@ -82,9 +79,32 @@ def forward_checked(
             key = (resource.resource_type, resource.resource_name)
             found = answered.get(key) if error is None else None
             results.append(found or _result(result_class, resource, error or _MISSING))
-        return response_class(throttle_time_ms=throttle_time_ms, responses=results)
+        response = response_class(throttle_time_ms=throttle_time_ms, responses=results)
+        return await broker.forwarding.encode(context, response)
 
     return forward
+
+
+async def _decided(
+    broker: ConfigHost, context: "RequestContext", request: Any
+) -> list[KafkaError | None]:
+    """For each resource the result that this broker decides, None: the controller decides."""
+    turn = broker.env.turn(broker.env.work_max.partitions)
+    found: list[KafkaError | None] = []
+    for resource in request.resources:
+        if is_logger_change(resource):
+            operation = AclOperation.ALTER_CONFIGS
+            found.append(logger_result(broker.node_id, context, request, resource, operation))
+        else:
+            found.append(_refusal(broker, resource))
+        if turn.is_over(1 + len(resource.configs)):
+            await turn.next()
+    return found
+
+
+def _is_own(broker: ConfigHost, resource: Any) -> bool:
+    own = (ResourceType.BROKER, str(broker.node_id))
+    return (resource.resource_type, resource.resource_name) == own
 
 
 def _with_stores(
@@ -94,12 +114,11 @@ def _with_stores(
 
     A change of this broker's configs that was made does so; it is an error if a store is refused.
     """
-    own = (ResourceType.BROKER, str(broker.node_id))
     after = []
     for result in results:
         error = None
-        is_own = (result.resource_type, result.resource_name) == own
-        if is_own and result.error_code == ErrorCode.NONE and not request.validate_only:
+        made = result.error_code == ErrorCode.NONE and not request.validate_only
+        if made and _is_own(broker, result):
             error = broker.dynamic_configs.reload_stores()
         after.append(result if error is None else _result(result_class, result, error))
     return after

@@ -18,7 +18,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.protocol import codec
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.security.session import NodeSession
 from sparkraft.server.api.registry import RequestContext, load_api
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sparkraft.security.login import Credentials
     from sparkraft.server.api.registry import Api
     from sparkraft.server.env import Env
+    from sparkraft.server.loop_turns import Turn
     from sparkraft.tls.dialing import Connect
 
 RETRY_MS_FIRST = 10
@@ -171,6 +173,65 @@ class ControllerChannel:
             KafkaError: REQUEST_TIMED_OUT if there was no response in time.
             EnvelopeError: the controller refused a forwarded request's envelope.
         """
+        limits = timeout_ms, tries_ms
+        response = await self._send_in_time(request, key, version, context, limits)
+        if not isinstance(response, memoryview):
+            return response
+        assert version is not None
+        steps = codec.decode_slices(
+            API_INFO[key].response_class(), version, response, codec.RESPONSE_ELEMENT_BUDGET
+        )
+        try:
+            return await self._turn().carry_out(steps)
+        except DecodeError as error:
+            raise EnvelopeError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+    async def send_encoded(
+        self,
+        request: Any,
+        context: RequestContext,
+        *,
+        timeout_ms: int,
+        tries_ms: int | None = None,
+    ) -> list[Any]:
+        """The buffers of the encoded response to a client's request, in the request's version.
+
+        A response that came in an Envelope is returned as it came: it is not decoded.
+
+        Args:
+            request: the client's.
+            context: of the client.
+            timeout_ms: see `send`.
+            tries_ms: see `send`.
+
+        Raises:
+            KafkaError: see `send`.
+        """
+        key, version = ApiKey(context.api_key), context.api_version
+        limits = timeout_ms, tries_ms
+        response = await self._send_in_time(request, key, version, context, limits)
+        if isinstance(response, memoryview):
+            return [response]
+        return await self.encode(response, version)
+
+    async def encode(self, response: Any, version: int) -> list[Any]:
+        """The buffers of a response, which may be large; it is encoded between other work."""
+        found = await self._turn().carry_out(codec.encode_arrays(response, version))
+        return list(codec.encode_parts(found, version))
+
+    def _turn(self) -> "Turn":
+        return self._env.turn(self._env.work_max.partitions)
+
+    async def _send_in_time(
+        self,
+        request: Any,
+        key: ApiKey,
+        version: int | None,
+        context: RequestContext | None,
+        limits: tuple[int, int | None],
+    ) -> Any:
+        """The response: a message, or if it came in an Envelope its bytes."""
+        timeout_ms, tries_ms = limits
         now = self._env.clock.mono_ms()
         last_try = now + (timeout_ms if tries_ms is None else min(tries_ms, timeout_ms))
         times = (last_try, now + timeout_ms)
@@ -264,12 +325,11 @@ class ControllerChannel:
         version: int | None,
         context: RequestContext,
         timeout_ms: int,
-    ) -> Any:
+    ) -> memoryview:
         assert version is not None
-        turn = self._env.turn(self._env.work_max.partitions)
-        envelope = await turn.carry_out(seal_envelope(request, key, version, context))
+        envelope = await self._turn().carry_out(seal_envelope(request, key, version, context))
         answer = await connection.send(envelope, timeout_ms=timeout_ms)
-        return await turn.carry_out(open_envelope(answer, key, version))
+        return open_envelope(answer, key, version, context.correlation_id)
 
     async def _connect(self, leader: int, timeout_ms: int) -> "Connection":
         """The connection to `leader`; concurrent requests share one attempt to open it.

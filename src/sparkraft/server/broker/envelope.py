@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.protocol import codec, headers
-from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from sparkraft.protocol.messages.misc import DefaultPrincipalData
 from sparkraft.security.principal import KafkaPrincipal
@@ -39,33 +39,55 @@ def seal_envelope(
         correlation_id=context.correlation_id,
         client_id=context.client_id,
     )
-    data = codec.encode(header, headers.request_header_version(key, version))
-    encoded = yield from codec.encode_slices(request, version)
+    head = codec.encode(header, headers.request_header_version(key, version))
+    parts = codec.encode_parts((yield from codec.encode_arrays(request, version)), version)
     return EnvelopeRequest(
-        request_data=data + encoded,
+        request_data=[head, *parts],
         request_principal=principal_bytes(context.principal),
         client_host_address=address_bytes(context.client_host),
     )
 
 
-def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Generator[int, None, Any]:
-    """The response inside; yields the elements decoded.
+def seal_response(
+    response: Any, key: ApiKey, version: int, correlation_id: int
+) -> Generator[int, None, EnvelopeResponse]:
+    """Wrap the response to a request in an envelope; yields the elements encoded."""
+    header = headers.ResponseHeader(correlation_id=correlation_id)
+    head = codec.encode(header, headers.response_header_version(key, version))
+    parts = codec.encode_parts((yield from codec.encode_arrays(response, version)), version)
+    return EnvelopeResponse(response_data=[head, *parts])
+
+
+def open_envelope(
+    answer: EnvelopeResponse, key: ApiKey, version: int, correlation_id: int
+) -> memoryview:
+    """The response inside, without its header: encoded, as the client gets it.
+
+    It may be large, and a broker has no use for most of it, so it is not decoded.
 
     Raises:
         KafkaError: NOT_CONTROLLER.
-        EnvelopeError: the controller refused the envelope itself.
+        EnvelopeError: the controller refused the envelope itself, or responds to another request.
     """
     if answer.error_code == ErrorCode.NOT_CONTROLLER:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if answer.error_code:
         raise EnvelopeError(ErrorCode(answer.error_code), "the controller refused the envelope")
-    data = memoryview(answer.response_data or b"")
+    data = answer.response_data or b""
+    assert isinstance(data, bytes | memoryview), "it was received"
+    view = memoryview(data)
     header_version = headers.response_header_version(key, version)
-    _, at = codec.decode_from(headers.ResponseHeader, header_version, data, 0)
-    response = yield from codec.decode_slices(
-        API_INFO[key].response_class(), version, data[at:], codec.RESPONSE_ELEMENT_BUDGET
-    )
-    return response
+    try:
+        header, at = codec.decode_from(headers.ResponseHeader, header_version, view, 0)
+    except DecodeError as error:
+        raise EnvelopeError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    if header.correlation_id != correlation_id:
+        raise EnvelopeError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"expected the response to request {correlation_id} in an envelope, "
+            f"got {header.correlation_id}",
+        )
+    return view[at:]
 
 
 def address_bytes(host: str) -> bytes:

@@ -29,7 +29,8 @@ async def submit_to_controller(
     """Let the active controller decide by the function that `DECISIONS` has for the API key.
 
     Administrative changes are logged when they are committed (`audit`). Partitions that the request
-    creates or deletes count against its client's quota (KIP-599).
+    creates or deletes count against its client's quota (KIP-599), which holds up a client that sent
+    the request to this node; other nodes do so themselves, as the response reports it.
     """
     quota = _mutation_quota(node, context)
     response = await node.controller.submit(
@@ -40,8 +41,10 @@ async def submit_to_controller(
         received_ms=context.received_ms,
         apply_partition_change_quota=no_quota if quota is None else quota.apply,
     )
-    if quota is not None and quota.throttle_ms:
-        response.throttle_time_ms = quota.throttle_ms
+    if quota is not None and (throttle_ms := quota.throttle_ms):
+        response.throttle_time_ms = throttle_ms
+        if context.connection is not None and not context.session.is_forwarded:
+            context.connection.mute(throttle_ms)  # else its broker does, by the response
     log_change(context, request, response)
     return response
 

@@ -37,6 +37,7 @@ from sparkraft.server.network.dispatch import (
 )
 from sparkraft.server.network.frames import BadLengthError, FrameReader
 from sparkraft.server.network.quota_meter import (
+    error_in_bytes,
     is_unlimited,
     report_in_bytes,
     report_throttle,
@@ -47,6 +48,7 @@ from sparkraft.server.network.refusals import log_bad_length, log_malformed, log
 from sparkraft.server.network.request_time import (
     LoopTime,
     Metered,
+    charge_forwarded,
     record_overhead,
     record_rest,
     throttle_of_time,
@@ -473,7 +475,8 @@ class Connection(asyncio.Protocol):
         if quotas.is_active:
             if self._overhead is not None:
                 self._overhead.end()
-                context.measure_time(LoopTime(asyncio.get_running_loop().time))
+                client = context.principal.name, context.client_id
+                context.measure_time(LoopTime(asyncio.get_running_loop().time, client))
                 self._metered = context
             context.throttle_by(throttle_of_request(quotas, route, context, size))
             self.mute(context.throttle_ms)
@@ -587,7 +590,7 @@ class Connection(asyncio.Protocol):
             self.mute(throttle_ms)
         if context.throttle_ms:
             report_throttle(route, response, context.throttle_ms)
-        if code := getattr(response, "error_code", 0):
+        if code := getattr(response, "error_code", 0) or error_in_bytes(route, response):
             route.on_error(code)
         try:
             parts = encode_response(route, context.correlation_id, response)
@@ -601,6 +604,10 @@ class Connection(asyncio.Protocol):
             now = self.listener.clock.mono_ms()
             self.mute(throttle_of_response(quotas, route, context, request, parts, now))
         return parts
+
+    def charge_forwarded(self, context: RequestContext, client: RequestContext) -> int:
+        """The throttle, in ms, of the client whose request is in an Envelope."""
+        return charge_forwarded(self.listener.quotas, context, client)
 
     def mute(self, throttle_ms: int) -> None:
         """Handle no requests for that time, but send responses that are pending (KIP-219)."""

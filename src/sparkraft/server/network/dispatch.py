@@ -14,14 +14,13 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode_from, encode_parts
 from sparkraft.protocol.errors import EncodeError
+from sparkraft.protocol.positions import fixed_position, has_field
 from sparkraft.server.api.authorization import is_of_nodes
 from sparkraft.server.api.registry import Api, load_api
 from sparkraft.server.network.request_times import RequestTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from sparkraft.protocol.declare import Message
 
 HEADER = struct.Struct(">hhih")
 """request_api_key, request_api_version, correlation_id, length of client_id."""
@@ -35,10 +34,6 @@ RESPONSE_BYTES_MAX = 0x7FFFFFFF
 HEADER_TAGS_MAX = 16
 """Tagged fields of one request header; Kafka 4.3 defines none, so anything more is an attack."""
 
-_THROTTLE = "throttle_time_ms"
-_SIZES = {"boolean": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16}
-"""Of fields with a fixed size."""
-
 CLIENT_IDS_KEPT_MAX = 1024
 """Client ids kept as text, so that a busy client's is decoded once."""
 
@@ -47,9 +42,10 @@ class Route:
     """How requests of one key and version are decoded, handled and responded to on a listener.
 
     Attributes:
-        is_of_nodes: only nodes may send them.
+        is_exempt: their time has no quota, unless they are denied.
         reports_throttle: responses have a throttle.
         throttle_at: its position in an encoded response; -1: not a fixed one.
+        error_at: the same of the error code of a response that a controller has encoded.
         times: how long they took.
         errors: error code → responses with it at the top level.
     """
@@ -57,12 +53,13 @@ class Route:
     __slots__ = (
         "api",
         "decode",
+        "error_at",
         "errors",
         "fast",
         "flexible_request",
         "flexible_response",
         "handle",
-        "is_of_nodes",
+        "is_exempt",
         "pipelined",
         "reports_throttle",
         "request_class",
@@ -85,9 +82,12 @@ class Route:
         self.pipelined = api.pipelined
         self.request_class = info.request_class()
         self.response_class = info.response_class()
-        self.is_of_nodes = is_of_nodes(api.authorize)
-        self.reports_throttle = _has_throttle(self.response_class, version)
-        self.throttle_at = _throttle_at(self.response_class, version)
+        self.is_exempt = is_of_nodes(api.authorize) or (api.is_exempt_from_time and not forwarded)
+        self.reports_throttle = has_field(self.response_class, version, "throttle_time_ms")
+        self.throttle_at = fixed_position(self.response_class, version, "throttle_time_ms")
+        self.error_at = -1
+        if forwarded:
+            self.error_at = fixed_position(self.response_class, version, "error_code")
         self.flexible_request = flexible
         # KIP-511: a client must read this response before it knows the broker's versions.
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
@@ -155,27 +155,6 @@ class Routes:
         if len(self._client_ids) < CLIENT_IDS_KEPT_MAX and len(raw) <= 256:  # noqa: PLR2004
             self._client_ids[raw] = text
         return text
-
-
-def _has_throttle(kind: "type[Message]", version: int) -> bool:
-    """Whether responses of that version report a throttle."""
-    return any(
-        field.name == _THROTTLE and version in field.versions for field in kind.SCHEMA.fields
-    )
-
-
-def _throttle_at(kind: "type[Message]", version: int) -> int:
-    """The position of the throttle in an encoded response; -1: it has none, or no fixed one."""
-    at = 0
-    for field in kind.SCHEMA.fields:
-        if version not in field.versions or field.tag >= 0:
-            continue
-        if field.name == _THROTTLE:
-            return at
-        if field.kind not in _SIZES:
-            break
-        at += _SIZES[field.kind]
-    return -1
 
 
 def _forward(node: Any, context: Any, request: Any) -> Any:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
-from sparkraft.server.network.request_time import is_replica
+from sparkraft.server.network.request_time import is_replicas
 
 if TYPE_CHECKING:
     from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.network.dispatch import Route
+
+THROTTLE_BYTES = 4
 
 _HEAD_BYTES = 8
 """Size and correlation id; a flexible response has one more byte."""
@@ -47,6 +49,14 @@ def report_throttle(route: "Route", response: Any, throttle_ms: int) -> None:
         response.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
 
 
+def error_in_bytes(route: "Route", response: Any) -> int:
+    """The error code of a response that a controller has encoded; 0: none, or not forwarded."""
+    at = route.error_at
+    if at < 0 or not isinstance(response, list):
+        return 0
+    return int.from_bytes(response[0][at : at + 2], "big", signed=True)
+
+
 def report_in_bytes(route: "Route", response: Any, parts: list[Any], throttle_ms: int) -> None:
     """Put a throttle into the frame of a response that was encoded by its handler."""
     if isinstance(response, bytes | list) and route.throttle_at >= 0:
@@ -63,7 +73,7 @@ def throttle_of_response(
     now: int,
 ) -> int:
     """Record a response frame, put its client's throttle into it, and return it in ms."""
-    if route.api.key is not ApiKey.FETCH or is_replica(request):
+    if route.api.key is not ApiKey.FETCH or is_replicas(context, request):
         return 0
     size = sum(map(len, parts))
     user = context.principal.name
@@ -78,6 +88,6 @@ def _put_throttle(parts: list[Any], at: int, throttle_ms: int) -> None:
     place = 0
     if at >= len(parts[0]):
         place, at = 1, at - len(parts[0])
-    piece = bytes(parts[place])
-    field = throttle_ms.to_bytes(4, "big")
-    parts[place] = piece[:at] + field + piece[at + len(field) :]
+    piece = memoryview(parts[place])
+    start, end = bytes(piece[:at]), piece[at + THROTTLE_BYTES :]
+    parts[place : place + 1] = [start + throttle_ms.to_bytes(THROTTLE_BYTES, "big"), end]

@@ -7,8 +7,12 @@
 reads of cold records, is not counted. As in Kafka, the throttle is decided before the response is
 encoded, is at most one window, and what the response itself takes counts afterwards, with the work
 of the connection beside its requests: framing and the write. Exempt are requests of nodes, which
-need CLUSTER_ACTION, unless they are denied; fetches of replicas; and Produce without acks. Kafka
-exempts fewer of these (not heartbeats, for example): there a quota of all users can fence brokers.
+need CLUSTER_ACTION, and fetches of replicas, unless they are denied; requests before
+authentication; and Produce without acks. Kafka exempts fewer requests of nodes (not heartbeats, for
+example), so a quota of all users can fence brokers there. It exempts denied fetches of replicas.
+
+The time of an Envelope counts for the client whose request is inside (`charge_forwarded`). The
+broker's connection is never throttled for it: it carries the requests of all its clients.
 
 Not here: rates and quotas (`security.client_quotas`), bytes (`quota_meter`).
 """
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation, AclResourceType
 
 if TYPE_CHECKING:
     from sparkraft.security.client_quotas import ClientQuotas
@@ -25,21 +30,27 @@ if TYPE_CHECKING:
     from sparkraft.server.network.dispatch import Route
 
 
+Client = tuple[str, str | None]
+"""The name of a user, and a client id."""
+
+
 class LoopTime:
     """The time that one request has kept the loop, in pieces.
 
     Attributes:
+        client: whose quota it counts against.
         error: of the request as a whole.
         is_charged: its throttle is decided; further time counts in those of later requests.
     """
 
-    __slots__ = ("_clock", "_seconds", "_since", "error", "is_charged")
+    __slots__ = ("_clock", "_seconds", "_since", "client", "error", "is_charged")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], client: Client = ("", None)) -> None:
         """Begin the first piece; `clock` returns seconds."""
         self._clock = clock
         self._seconds = 0.0
         self._since: float | None = clock()
+        self.client = client
         self.error: ErrorCode | None = None
         self.is_charged = False
 
@@ -60,9 +71,10 @@ class LoopTime:
         """The request failed as a whole."""
         self.error = error
 
-    def charge(self) -> float:
-        """The seconds so far."""
+    def charge(self, client: Client | None = None) -> float:
+        """The seconds so far; `client`: whose they are from now on, if not the sender's."""
         self.is_charged = True
+        self.client = client or self.client
         return self.take()
 
     def take(self) -> float:
@@ -120,13 +132,38 @@ def throttle_of_time(
 ) -> int:
     """Record what a request has taken so far, and return its client's throttle in ms."""
     time = context.loop_time
-    if time is None:
+    if time is None or time.is_charged:
         return 0
-    if _is_exempt(route, request, time.error):
+    if _is_exempt(route, context, request, time.error):
         context.measure_time(None)
         return 0
-    user, now = context.principal.name, context.connection.listener.clock.mono_ms()
-    return quotas.record_time(user, context.client_id, time.charge(), now)
+    return _charge(quotas, context, time, time.client)
+
+
+def charge_forwarded(
+    quotas: "ClientQuotas", context: "RequestContext", client: "RequestContext"
+) -> int:
+    """Count the time of an Envelope for the client of the request inside; its throttle in ms.
+
+    As Kafka's controllers, which report the throttle in the response inside and leave it to the
+    broker to hold its client up (`RequestHandlerHelper`).
+
+    Args:
+        quotas: of the controller's clients.
+        context: of the Envelope.
+        client: of the request inside.
+    """
+    time = context.loop_time
+    if time is None:
+        return 0
+    return _charge(quotas, context, time, (client.principal.name, client.client_id))
+
+
+def _charge(
+    quotas: "ClientQuotas", context: "RequestContext", time: LoopTime, client: Client
+) -> int:
+    now = context.connection.listener.clock.mono_ms()
+    return quotas.record_time(*client, time.charge(client), now)
 
 
 def record_rest(quotas: "ClientQuotas", context: "RequestContext") -> None:
@@ -136,23 +173,35 @@ def record_rest(quotas: "ClientQuotas", context: "RequestContext") -> None:
         return
     time.end()
     if time.is_charged:
+        user, client_id = time.client
         now = context.connection.listener.clock.mono_ms()
-        quotas.record_time(context.principal.name, context.client_id, time.take(), now)
+        quotas.record_time(user, client_id, time.take(), now)
 
 
 def record_overhead(quotas: "ClientQuotas", context: "RequestContext", overhead: LoopTime) -> None:
     """Record what a connection took beside its requests, unless the last of them is exempt."""
-    if context.loop_time is not None:
+    time = context.loop_time
+    if time is not None:
+        user, client_id = time.client
         now = context.connection.listener.clock.mono_ms()
-        quotas.record_time(context.principal.name, context.client_id, overhead.take(), now)
+        quotas.record_time(user, client_id, overhead.take(), now)
 
 
-def _is_exempt(route: "Route", request: Any, error: ErrorCode | None) -> bool:
-    if route.is_of_nodes:
+def _is_exempt(
+    route: "Route", context: "RequestContext", request: Any, error: ErrorCode | None
+) -> bool:
+    if route.is_exempt:
         return error is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return route.api.key is ApiKey.FETCH and request is not None and is_replica(request)
+    is_fetch = route.api.key is ApiKey.FETCH and request is not None
+    return is_fetch and is_replicas(context, request)
 
 
-def is_replica(request: Any) -> bool:
-    """Whether a Fetch request is a replica's."""
-    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
+def is_replicas(context: "RequestContext", request: Any) -> bool:
+    """Whether a Fetch request is a replica's, by its field and by the rights of its client.
+
+    Otherwise any client could write a broker's id there, to be exempt.
+    """
+    names_replica = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    if not names_replica:
+        return False
+    return context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, logs=False)

@@ -65,8 +65,8 @@ class ZooKeeperForwarding:
 
     async def forward(
         self, context: "RequestContext", request: Any, *, tries_ms: int | None = None
-    ) -> Any:
-        """The controller's response, in the newest version that it serves.
+    ) -> list[Any]:
+        """The controller's response, encoded.
 
         Attempts start within the request's own `timeout_ms`, else `tries_ms`.
 
@@ -75,9 +75,29 @@ class ZooKeeperForwarding:
                 node is not the controller, and the request is a broker's or an authenticated
                 client's, or this node has an authorizer, and no KRaft controller rules.
         """
+        if self._decides(context):
+            return await self.encode(context, await self._decide(context, request))
+        self._check_sending(context)
+        return await self._to_controller.forward(context, request, tries_ms=tries_ms)
+
+    async def ask(self, context: "RequestContext", request: Any) -> Any:
+        """As `forward`, for a response that this broker reads or changes."""
+        if self._decides(context):
+            return await self._decide(context, request)
+        self._check_sending(context)
+        return await self._to_controller.ask(context, request)
+
+    async def encode(self, context: "RequestContext", response: Any) -> list[Any]:
+        """The buffers of a response that was made here."""
+        return await self._to_controller.encode(context, response)
+
+    def _decides(self, context: "RequestContext") -> bool:
+        serves = self._own.controller.serves(ApiKey(context.api_key))
+        return serves and not self._controller.is_kraft
+
+    def _check_sending(self, context: "RequestContext") -> None:
+        """Refuse a request that is not sent on."""
         key = ApiKey(context.api_key)
-        if self._own.controller.serves(key) and not self._controller.is_kraft:
-            return await self._decide(key, context, request)
         if key in _OF_BROKERS or _BROKERS_CLIENT_ID.fullmatch(context.client_id or ""):
             # As Kafka: a ControllerMovedException for ControlledShutdown.
             is_shutdown = key is ApiKey.CONTROLLED_SHUTDOWN
@@ -86,9 +106,9 @@ class ZooKeeperForwarding:
         is_known = self._has_authorizer or context.principal != ANONYMOUS
         if is_known and not self._controller.is_kraft:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
-        return await self._to_controller.forward(context, request, tries_ms=tries_ms)
 
-    async def _decide(self, key: ApiKey, context: "RequestContext", request: Any) -> Any:
+    async def _decide(self, context: "RequestContext", request: Any) -> Any:
+        key = ApiKey(context.api_key)
         api = load_api(key, controller_listener=False, zookeeper=True)
         if api is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key.name} is not served")
