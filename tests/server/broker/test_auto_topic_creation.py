@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.broker.auto_topic_creation import IN_FLIGHT_MAX, AutoTopicCreation
 from sparkraft.server.config import NodeConfig
+from tests.support.sessions import client_session
 
 CONFIG = NodeConfig(
     {
@@ -21,16 +24,24 @@ CONFIG = NodeConfig(
 )
 
 
+def client_context() -> RequestContext:
+    session = client_session()
+    return RequestContext(
+        ApiKey.METADATA, 12, 5, "app", session=session, connection=None, received_ms=0
+    )
+
+
 def logged(caplog, send: Any, count: int) -> list[str]:
     async def work() -> None:
         tasks: list[Any] = []
         creation = AutoTopicCreation(
             CONFIG,
-            SimpleNamespace(send=send),
+            SimpleNamespace(send=send, newest_version=lambda _: 7),
             internal_topics={},
             spawn=lambda work, _: tasks.append(work),
         )
-        creation.request([f"inv-{number}" for number in range(count)])
+        names = [f"inv-{number}" for number in range(count)]
+        creation.request(names, client_context())
         for task in tasks:
             await task
 
@@ -69,3 +80,31 @@ def test_a_request_that_fails_is_one_short_line(caplog) -> None:
     assert line.startswith("Failed to create topics inv-0, ")
     assert line.endswith("no controller")
     assert len(line) < 200
+
+
+def test_a_client_over_its_quota_is_not_logged(caplog) -> None:
+    """It requests the same topic again every 100 ms."""
+
+    async def exceed(request: Any, *_: Any, **__: Any) -> Any:
+        code = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        topics = [
+            SimpleNamespace(name=t.name, error_code=code, error_message="") for t in request.topics
+        ]
+        return SimpleNamespace(topics=topics)
+
+    assert logged(caplog, exceed, 3) == []
+
+
+def test_the_controller_learns_for_which_client_a_topic_is(caplog) -> None:
+    sent: list[RequestContext | None] = []
+
+    async def send(*given: Any, context: RequestContext | None, **_: Any) -> Any:
+        sent.append(context)
+        return SimpleNamespace(topics=[])
+
+    assert logged(caplog, send, 1) == []
+    (context,) = sent
+    assert context is not None
+    assert (context.api_key, context.api_version) == (ApiKey.CREATE_TOPICS, 7)
+    assert (context.correlation_id, context.client_id) == (5, "app")
+    assert context.principal == client_context().principal

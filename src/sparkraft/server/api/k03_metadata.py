@@ -185,7 +185,7 @@ class _Topics:
             errors = dict.fromkeys(
                 set(names).difference(creatable), ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
-            errors |= broker.auto_topic_creation.request(creatable)
+            errors |= broker.auto_topic_creation.request(creatable, context)
         for name in names:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic_name_problem(name) is not None:

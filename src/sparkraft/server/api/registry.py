@@ -91,6 +91,21 @@ class RequestContext:
         self.throttle_ms = 0
         """How long its client must wait because of a quota; `throttle_by` assigns it."""
 
+    def creating_topics(self, version: int) -> "RequestContext":
+        """The context of a CreateTopics that this client's request for metadata needs.
+
+        It has no connection that a quota could hold up: as in Kafka, the topic is missing.
+        """
+        return RequestContext(
+            int(ApiKey.CREATE_TOPICS),
+            version,
+            self.correlation_id,
+            self.client_id,
+            session=self.session,
+            connection=None,
+            received_ms=self.received_ms,
+        )
+
     def throttle_by(self, throttle_ms: int) -> None:
         """Have the response report that its client must wait."""
         self.throttle_ms = throttle_ms

@@ -1,7 +1,10 @@
 """Automatic creation of topics that clients request metadata of, and of internal topics (KIP-361).
 
 Each topic has one CreateTopics in flight; meanwhile clients get UNKNOWN_TOPIC_OR_PARTITION and
-retry, as with Kafka's brokers.
+retry, as with Kafka's brokers. The controller sees the client's principal, address and client id
+(Kafka's `AutoTopicCreationManager`): it checks CREATE again, counts the partitions against the
+client's `controller_mutation_rate`, and logs who made the topic. The broker itself creates what a
+group or a transaction needs.
 """
 
 import logging
@@ -14,6 +17,7 @@ from sparkraft.server.broker.cluster_view import topic_name_problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
+    from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.config import NodeConfig
 
@@ -25,6 +29,11 @@ IN_FLIGHT_MAX = 1_000
 
 NAMES_LOGGED_MAX = 5
 """Names in one log line."""
+
+_EXPECTED = frozenset(
+    {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+)
+"""Not logged: another client was faster, or this one is over its quota and requests it again."""
 
 
 class AutoTopicCreation:
@@ -52,8 +61,13 @@ class AutoTopicCreation:
         self._spawn = spawn
         self._in_flight: set[str] = set()
 
-    def request(self, names: list[str]) -> dict[str, ErrorCode]:
-        """Create `names` if auto.create.topics.enable; returns the errors of invalid names."""
+    def request(self, names: list[str], client: "RequestContext") -> dict[str, ErrorCode]:
+        """Create `names` if auto.create.topics.enable; returns the errors of invalid names.
+
+        Args:
+            names: of topics that do not exist.
+            client: the context of the request for metadata.
+        """
         if not self._config.flag("auto.create.topics.enable"):
             return {}
         errors: dict[str, ErrorCode] = {}
@@ -63,17 +77,20 @@ class AutoTopicCreation:
                 errors[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif name not in self._in_flight and len(self._in_flight) + len(wanted) < IN_FLIGHT_MAX:
                 wanted.append(name)
-        self.create(wanted)
+        self._start(wanted, client)
         return errors
 
     def create(self, names: list[str]) -> None:
         """Create topics whether or not clients may; internal ones get their own settings."""
+        self._start(names, None)
+
+    def _start(self, names: list[str], client: "RequestContext | None") -> None:
         wanted = [name for name in names if name not in self._in_flight]
         if wanted:
             self._in_flight.update(wanted)
-            self._spawn(self._create(wanted), f"creation of {', '.join(wanted)}"[:200])
+            self._spawn(self._create(wanted, client), f"creation of {', '.join(wanted)}"[:200])
 
-    async def _create(self, names: list[str]) -> None:
+    async def _create(self, names: list[str], client: "RequestContext | None") -> None:
         from sparkraft.protocol.messages.k19_create_topics import CreateTopicsRequest
 
         timeout_ms = self._config.number("request.timeout.ms")
@@ -81,8 +98,16 @@ class AutoTopicCreation:
             topics=[self._creatable(name) for name in names], timeout_ms=timeout_ms
         )
         try:
+            context = None
+            if client is not None:
+                version = self._channel.newest_version(ApiKey.CREATE_TOPICS)
+                context = client.creating_topics(version)
             response = await self._channel.send(
-                request, ApiKey.CREATE_TOPICS, timeout_ms=timeout_ms
+                request,
+                ApiKey.CREATE_TOPICS,
+                timeout_ms=timeout_ms,
+                version=None if context is None else context.api_version,
+                context=context,
             )
             _log_refused(response.topics)
         except KafkaError as error:
@@ -107,7 +132,7 @@ def _log_refused(topics: "Iterable[Any]") -> None:
     """Log topics that were not created: one line per error, however many names it concerns."""
     refused: dict[int, list[Any]] = {}
     for topic in topics:
-        if topic.error_code not in {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
+        if topic.error_code not in _EXPECTED:
             refused.setdefault(topic.error_code, []).append(topic)
     for code, each in refused.items():
         log.warning(

@@ -149,6 +149,12 @@ class ControllerChannel:
         is_present = leader == self._target.leader_and_epoch.leader_id
         return connection.versions if is_present and not connection.is_closed else None
 
+    def newest_version(self, key: ApiKey) -> int:
+        """The newest version of a forwarded request that this broker and the controller serve."""
+        newest = API_INFO[key].max_version
+        theirs = (self.forwarded_versions or {}).get(key)
+        return newest if theirs is None else min(newest, theirs[1])
+
     async def send(
         self,
         request: Any,
