@@ -1,5 +1,7 @@
 """Rates of clients and their quotas: Kafka's arithmetic, precedence, and bounds."""
 
+import math
+
 import pytest
 
 from sparkraft.security.client_quotas import BUCKETS_MAX, KNOWN_MAX, ClientQuotas
@@ -7,6 +9,7 @@ from sparkraft.security.quotas import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, qu
 from sparkraft.security.windowed_rate import WindowedRate
 
 KEY = PRODUCER_BYTE_RATE
+RATE = "connection_creation_rate"
 
 
 def quotas_of(*limits: tuple[dict[str, str | None], float]) -> ClientQuotas:

@@ -75,3 +75,13 @@ def test_buckets_are_bounded(count):
     for number in range(count):
         clients.request(f"u{number}").apply(1)
     assert len(clients.quotas._buckets) == BUCKETS_MAX
+
+
+@pytest.mark.parametrize("limit", [1e-9, 5e-324])
+def test_a_throttle_has_room_in_a_response(limit):
+    """An infinite one would fail after the topics were made."""
+    clients = Clients()
+    clients.quotas.limits.update({(("user", None),): {CONTROLLER_MUTATION_RATE: limit}})
+    quota = clients.request(is_strict=False)
+    quota.apply(1)
+    assert quota.throttle_ms == 2**31 - 1

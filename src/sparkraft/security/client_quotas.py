@@ -31,6 +31,12 @@ BUCKETS_MAX = 10_000
 KNOWN_MAX = 10_000
 """Looked-up quotas kept until quotas change; all are dropped at once when there are more."""
 
+ID_LENGTH_MAX = 256
+"""Of a client id that is kept. Ids may have 32 KB, and 10,000 of them would take 320 MB."""
+
+BURST_MAX = (1 << 31) - 1
+"""Bytes of the largest response."""
+
 Bucket = tuple[str, str | None, str | None]
 """Key of the quota, user and client id; None if clients of all users or all ids share it."""
 
@@ -63,7 +69,7 @@ class ClientQuotas:
     def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Use these quotas from now on; rates are kept."""
         if quotas is self._quotas:
-            return
+            return None
         self._quotas = quotas
         self._known.clear()
         self.addresses.update(quotas)
@@ -107,11 +113,14 @@ class ClientQuotas:
         found = self.limit_of(key, user, client_id or "")
         if found is None:
             return None
-        return int(found[0] * (self._samples - 1) * self._window_ms / 1000)
+        most = found[0] * (self._samples - 1) * self._window_ms / 1000
+        return int(most) if most < BURST_MAX else BURST_MAX
 
     def limit_of(self, key: str, user: str, client_id: str) -> tuple[float, Bucket] | None:
         """The limit in force for a client, and the bucket it shares."""
         asked = (key, user, client_id)
+        if len(client_id) > ID_LENGTH_MAX:
+            return self._look_up(key, user, client_id)
         if asked not in self._known:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
@@ -119,8 +128,9 @@ class ClientQuotas:
         return self._known[asked]
 
     def _look_up(self, key: str, user: str, client_id: str) -> tuple[float, Bucket] | None:
-        both = (key, user, client_id)
-        of_user, of_id = (key, user, None), (key, None, client_id)
+        kept_id = client_id if len(client_id) <= ID_LENGTH_MAX else _digest(client_id)
+        both = (key, user, kept_id)
+        of_user, of_id = (key, user, None), (key, None, kept_id)
         for entity, bucket in (
             ({USER: user, CLIENT_ID: client_id}, both),
             ({USER: user, CLIENT_ID: None}, both),
@@ -135,3 +145,8 @@ class ClientQuotas:
             if limit is not None:
                 return limit, bucket
         return None
+
+
+def _digest(client_id: str) -> str:
+    """A short name for a client id that is too long to be kept."""
+    return f"{client_id[:32]}… sha256 {sha256(client_id.encode()).hexdigest()}"

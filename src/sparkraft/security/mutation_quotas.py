@@ -11,12 +11,14 @@ request is strict or permissive as in ControllerMutationQuotaManager:
 In both cases the response reports how long the client must wait.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.security.client_quotas import BUCKETS_MAX, Bucket, ClientQuotas
 from sparkraft.security.quotas import CONTROLLER_MUTATION_RATE
+from sparkraft.security.windowed_rate import whole_ms
 
 EXCEEDED = "The throttling quota has been exceeded."
 """Kafka's text of THROTTLING_QUOTA_EXCEEDED."""
@@ -74,7 +76,8 @@ class MutationQuota:
         if not self._is_strict:
             bucket.take(changes)
         if bucket.tokens < 0:
-            self._throttled_until_ms = now + round(-bucket.tokens / self._per_second * 1000)
+            needed_s = -bucket.tokens / self._per_second if self._per_second else math.inf
+            self._throttled_until_ms = now + whole_ms(needed_s * 1000)
             if self._is_strict:
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
         elif self._is_strict:

@@ -1,5 +1,19 @@
 """An amount per second over a number of windows: Kafka's Rate over a SampledStat."""
 
+THROTTLE_MS_MAX = (1 << 31) - 1
+"""The longest that a response can report. A quota of 1 byte a second is meant to stop a client:
+Kafka's number overflows there, and the client waits for nothing."""
+
+
+def whole_ms(throttle_ms: float) -> int:
+    """A throttle as responses report it; 0 if it is not a number, as in Kafka.
+
+    A quota in a record of another controller may be anything, also infinite or not a number.
+    """
+    if throttle_ms >= THROTTLE_MS_MAX:
+        return THROTTLE_MS_MAX
+    return round(throttle_ms) if throttle_ms > 0 else 0
+
 
 class WindowedRate:
     """Kafka's Rate: an amount per second over a number of windows."""
@@ -40,7 +54,9 @@ class WindowedRate:
         rate = sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
         if rate <= per_second:
             return 0
-        return round((rate - per_second) / per_second * elapsed_ms)
+        if not per_second:
+            return THROTTLE_MS_MAX
+        return whole_ms((rate - per_second) / per_second * elapsed_ms)
 
     def _elapsed_ms(self, now: int) -> int:
         """The time that the samples cover, after those without recent events are emptied."""
