@@ -11,6 +11,7 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.client.connection import Connection
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import decode, encode, encode_parts
+from sparkraft.protocol.messages.k01_fetch import FetchRequest
 from sparkraft.protocol.messages.k02_list_offsets import ListOffsetsRequest
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -223,6 +224,41 @@ def test_a_fetch_over_the_quota_gets_its_records_and_its_connection_waits(tmp_pa
     run(test())
 
 
+def test_a_client_over_its_quota_gets_no_records_on_new_connections(tmp_path):
+    """As in Kafka, whose responses are empty then: each connection would get a window's bytes."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            client, other = await connect(node), await connect(node)
+            topic_id = await create_topic(client, "t")
+            for _ in range(4):
+                await append(client, topic_id, batch(bytes(4_000)), acks=1)
+            opened = await other.send(fetch(topic_id, session_epoch=0, max_bytes=4_000))
+            assert opened.session_id
+            await set_quota(node, client, "consumer_byte_rate", RATE)
+            await client.send(fetch(topic_id))
+            await client.send(fetch(topic_id, 2))
+            fresh = await connect(node)
+            whole = await fresh.send(fetch(topic_id, session_epoch=0))
+            assert (whole.responses, whole.session_id, whole.error_code) == ([], 0, 0)
+            assert 1_000 < whole.throttle_time_ms < 10_000
+            session = {"session_id": opened.session_id}
+            changed = await other.send(fetch(topic_id, 1, session_epoch=1, **session))
+            assert (changed.responses, changed.session_id) == ([], opened.session_id)
+            assert changed.throttle_time_ms > 1_000
+            assert len(_muted(node)) == 3
+            await set_quota(node, await connect(node), "consumer_byte_rate", None)
+            last = await (await connect(node)).send(
+                FetchRequest(
+                    max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_epoch=2, **session
+                )
+            )
+            assert last.error_code == 0
+            assert len(values_of(last.responses[0].partitions[0])) == 3, "from the new offset"
+
+    run(test())
+
+
 def test_a_quota_that_is_removed_costs_nothing(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
@@ -357,7 +393,8 @@ def test_what_nodes_send_has_no_quota_of_time_unless_it_is_denied(tmp_path):
                 assert not _muted(node)
             for each in node.listeners:
                 each.authorizer = Deciding()
-            denied = await Connection.open("127.0.0.1", node.ports["PLAINTEXT"], negotiate=False)
+            port = node.ports["PLAINTEXT"]
+            denied = await Connection.open("127.0.0.1", port, negotiate=False)
             await denied.send(markers, version=1)
             assert len(_muted(node)) == 1
             for sender in (client, *senders, denied):

@@ -100,7 +100,18 @@ class ClientQuotas:
         else:
             self._rates.move_to_end(bucket)
         rate.record(amount, now)
-        return rate.throttle_ms(limit, now)
+        throttle_ms = rate.throttle_ms(limit, now)
+        rate.hold_until(now + throttle_ms)
+        return throttle_ms
+
+    def throttle_left(self, key: str, user: str, client_id: str | None, now: int) -> int:
+        """How long a client must still wait for what it got before, in ms.
+
+        Its connection is held up for that time, so such a client has come on another one.
+        """
+        found = self.limit_of(key, user, client_id or "")
+        rate = None if found is None else self._rates.get(found[1])
+        return 0 if rate is None else max(0, rate.held_until - now)
 
     def rates(self, count_max: int, now: int) -> list[tuple[Bucket, float]]:
         """The rates of the most recently active clients with a quota, sorted by bucket."""

@@ -18,7 +18,7 @@ def whole_ms(throttle_ms: float) -> int:
 class WindowedRate:
     """Kafka's Rate: an amount per second over a number of windows."""
 
-    __slots__ = ("_current", "_samples", "_samples_max", "_window_ms")
+    __slots__ = ("_current", "_samples", "_samples_max", "_window_ms", "held_until")
 
     def __init__(self, *, samples: int, window_ms: int) -> None:
         self._samples_max = samples + 1  # one more, which overlaps the end of the time measured
@@ -26,6 +26,12 @@ class WindowedRate:
         self._samples: list[list[float]] = []
         """[start, last event, amount]; `_current` is the one that is recorded to."""
         self._current = 0
+        self.held_until = 0
+        """The end of the last throttle, monotonic ms; `hold_until` assigns it."""
+
+    def hold_until(self, end: int) -> None:
+        """A throttle ends at `end`."""
+        self.held_until = end
 
     def record(self, amount: float, now: int) -> None:
         """Add `amount` at `now`, monotonic ms."""

@@ -46,6 +46,7 @@ from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.fetch_reading import Found
 from sparkraft.server.api.fetch_work import HIGH_WATERMARK_LINGER_MS, FetchWork
 from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
+from sparkraft.server.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from sparkraft.server.broker.purgatory import FetchWaiter
 
 if TYPE_CHECKING:
@@ -56,9 +57,14 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse] | Steps:
     """Read now; respond now or once there is enough."""
+    throttle_ms = 0
     if broker.client_quotas.is_active:
-        _limit_by_quota(broker, context, request)
+        throttle_ms = _limit_by_quota(broker, context, request)
     fetch = FetchWork(broker, context, request)
+    if throttle_ms and not fetch.replica:
+        context.throttle_by(max(throttle_ms, context.throttle_ms))
+        context.connection.mute(throttle_ms)
+        return _answer_without_records(fetch)
     if fetch.is_large:
         return _handle_large(fetch)
     if fetch.may_wait and context.connection.gathering.is_on:
@@ -121,12 +127,34 @@ def _answer(
 
 def _limit_by_quota(
     broker: "BrokerServices", context: RequestContext, request: FetchRequest
-) -> None:
-    """Read no more than the quota allows an idle consumer at once, as in Kafka."""
-    user = context.principal.name
-    most = broker.client_quotas.burst_max(CONSUMER_BYTE_RATE, user, context.client_id)
-    if most is not None and request.replica_id < 0 and request.replica_state.replica_id < 0:
-        request.max_bytes = min(request.max_bytes, most)
+) -> int:
+    """Read no more than the quota allows an idle consumer at once, as in Kafka.
+
+    Returns how long the client must still wait for what it got on other connections, in ms.
+    """
+    quotas, user, client_id = broker.client_quotas, context.principal.name, context.client_id
+    most = quotas.burst_max(CONSUMER_BYTE_RATE, user, client_id)
+    if most is None or request.replica_id >= 0 or request.replica_state.replica_id >= 0:
+        return 0
+    request.max_bytes = min(request.max_bytes, most)
+    return quotas.throttle_left(CONSUMER_BYTE_RATE, user, client_id, context.received_ms)
+
+
+def _answer_without_records(fetch: FetchWork) -> Steps:
+    """Respond to a client that must wait: the session continues, and nothing is read.
+
+    As Kafka's `getThrottledResponse`: clients repeat a full fetch, and keep their session.
+    """
+    request = fetch.request
+    if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+        if request.session_id:
+            fetch.broker.fetch_sessions.end(request.session_id)
+        return FetchResponse()
+    try:
+        yield from fetch.open_session()
+    except KafkaError as error:
+        return FetchResponse(error_code=int(error.code))
+    return FetchResponse(session_id=0 if fetch.session is None else fetch.session.id)
 
 
 def _handle_large(fetch: FetchWork) -> Steps:
