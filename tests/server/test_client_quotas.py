@@ -397,6 +397,10 @@ def test_what_nodes_send_has_no_quota_of_time_unless_it_is_denied(tmp_path):
             denied = await Connection.open("127.0.0.1", port, negotiate=False)
             await denied.send(markers, version=1)
             assert len(_muted(node)) == 1
+            impostor = await Connection.open("127.0.0.1", port, negotiate=False)
+            await impostor.send(follower, version=17)
+            assert len(_muted(node)) == 2, "a broker's id alone exempts nobody"
+            await impostor.close()
             for sender in (client, *senders, denied):
                 await sender.close()
 

@@ -29,6 +29,7 @@ from sparkraft.protocol.messages.k61_describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from sparkraft.security.client_quotas import ClientQuotas
 from sparkraft.security.login import Login
 from sparkraft.security.plain import PlainServer
 from sparkraft.security.protocols import SecurityProtocol
@@ -202,6 +203,29 @@ def test_a_client_authenticates_and_its_requests_have_its_principal(version):
             assert (await peer.ask(ask()))[:4] == (7).to_bytes(4, "big")
             assert served.principals == ["User:alice"]
             assert served.listener.gates.open == 0
+
+    run(test())
+
+
+def test_what_precedes_authentication_counts_against_no_quota():
+    """Strangers are one user, ANONYMOUS: one of them could delay the logins of all others."""
+
+    async def test():
+        async with serving() as served:
+            quotas = served.listener.quotas = ClientQuotas()
+            quotas.update({(("user", None),): {"request_percentage": 0.0001}})
+            peer = await served.connect()
+            for _ in range(2):
+                answer = read(ApiVersionsResponse, 3, await peer.ask(versions()))
+                assert answer.throttle_time_ms == 0
+                peer = await served.connect()
+            await peer.ask(handshake())
+            await peer.ask(token())
+            assert quotas.rates(10, SystemClock().mono_ms()) == []
+            await peer.ask(ask())
+            assert [bucket for bucket, _ in quotas.rates(10, SystemClock().mono_ms())] == [
+                ("request_percentage", "alice", None)
+            ]
 
     run(test())
 

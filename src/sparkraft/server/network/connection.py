@@ -472,7 +472,7 @@ class Connection(asyncio.Protocol):
 
     def _meter(self, route: Route, context: RequestContext, size: int) -> None:
         quotas = self.listener.quotas
-        if quotas.is_active:
+        if quotas.is_active and (self._gate is None or not self._gate.is_authenticating):
             if self._overhead is not None:
                 self._overhead.end()
                 client = context.principal.name, context.client_id
