@@ -325,6 +325,32 @@ def test_connections_over_the_quota_of_their_address_are_held_and_closed(tmp_pat
     run(test())
 
 
+def test_a_held_connection_takes_no_slot(tmp_path):
+    """Otherwise the quota of an address would help it to keep others out."""
+
+    async def test():
+        async with node_in(tmp_path, max_connections_per_ip="20") as node:
+            (listener,) = [each for each in node.listeners if each.name == "PLAINTEXT"]
+            client = await connect(node)
+            await set_address_quota(client, 1)
+            await until(lambda: node.broker.client_quotas.addresses.is_active)
+            port = node.ports["PLAINTEXT"]
+            opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+            await until(lambda: len(listener._held) >= 25)
+            await set_address_quota(client, None)
+            await until(lambda: not node.broker.client_quotas.addresses.is_active)
+            other = await connect(node)
+            assert await other.send(MetadataRequest(topics=None))
+            for _, writer in opened:
+                writer.close()
+            await until(lambda: not listener._held)
+            await client.close()
+            await other.close()
+            await until(lambda: not listener._per_ip)
+
+    run(test())
+
+
 LOOP = "request_percentage"
 TINY = 0.0001
 """Percent of the loop's time: every request exceeds it, by more than one window."""
@@ -407,10 +433,10 @@ def test_what_nodes_send_has_no_quota_of_time_unless_it_is_denied(tmp_path):
     run(test())
 
 
-async def set_address_quota(connection: Any, rate: float) -> None:
+async def set_address_quota(connection: Any, rate: float | None) -> None:
     entry = AlterClientQuotasRequestEntryData(
         entity=[EntityData(entity_type="ip", entity_name="127.0.0.1")],
-        ops=[OpData(key="connection_creation_rate", value=rate)],
+        ops=[OpData(key="connection_creation_rate", value=rate or 0.0, remove=rate is None)],
     )
     response = await connection.send(AlterClientQuotasRequest(entries=[entry]))
     assert response.entries[0].error_code == 0

@@ -211,7 +211,8 @@ class Connection(asyncio.Protocol):
         self.client_host = str(peer[0])
         self.session = self.listener.session_of(self.client_host)
         self._name = self.listener.on_open(self, local, peer)
-        self._gate = self.listener.gate_of(self)
+        if not self._closed:
+            self._gate = self.listener.gate_of(self)
         self.last_active_ms = self.listener.clock.mono_ms()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -752,6 +753,11 @@ class Connection(asyncio.Protocol):
         self.close()
 
     # ---- closing
+
+    def hold(self) -> None:
+        """Serve nothing, until the listener aborts it."""
+        self.pause_reading()
+        self._closed = True
 
     def close(self, why: str = "") -> None:
         """Write what is ready and close; requests that wait are dropped."""

@@ -48,6 +48,10 @@ IDLE_CHECK_MS = 1_000
 """Interval of the search for idle connections, and for requests that hold memory without progress;
 small compared with any sensible idle limit."""
 
+HELD_MAX = 1_000
+"""Connections above the quota of their address that are kept unserved for a time: each has a
+socket. Further ones are closed at once."""
+
 REFUSALS_LOGGED_EACH_MS = 5_000
 """A flood of refused connections is one line in this time."""
 
@@ -159,6 +163,8 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._when_closed: dict[Connection, Callable[[Connection], None]] = {}
         self._per_ip: dict[str, int] = {}
+        self._held: set[Connection] = set()
+        """Those above the quota of their address: they are never served, and count for no limit."""
         self._refused = 0
         self._refused_logged_ms = -REFUSALS_LOGGED_EACH_MS
         self.tls_failures = 0
@@ -336,20 +342,33 @@ class Listener:
         host = str(peer[0])
         name = f"{local[0]}:{local[1]}-{host}:{peer[1]}-{self.connections_total}"
         self._connections[connection] = None
+        is_full = len(self._connections) - len(self._held) > self.limits.connections_max
+        if not is_full and (throttle_ms := self._throttle_of(host)):
+            self._hold(connection, host, throttle_ms)
+            return name
         same_ip = self._per_ip.get(host, 0) + 1
         self._per_ip[host] = same_ip
-        if len(self._connections) > self.limits.connections_max:
+        if is_full:
             self._refuse(connection, f"max.connections is {self.limits.connections_max}")
-        elif throttle_ms := self._throttle_of(host):
-            connection.pause_reading()
-            why = f"{host} exceeds its quota of connection_creation_rate"
-            loop = asyncio.get_running_loop()
-            loop.call_later(throttle_ms / 1000, self._refuse, connection, why)
         elif same_ip > (most := self.limits.connections_of(host)):
             self._refuse(connection, f"max.connections.per.ip is {most} and {host} has them")
         else:
             self._line.enter(connection)
         return name
+
+    def _hold(self, connection: Connection, host: str, throttle_ms: int) -> None:
+        """Keep a connection unserved for a time, and close it then, as Kafka's acceptor does.
+
+        It takes no slot of max.connections, of max.connections.per.ip, or of the clients that
+        authenticate: an address above its quota would keep others out by them.
+        """
+        if len(self._held) >= HELD_MAX:
+            throttle_ms = 0
+        self._held.add(connection)
+        connection.hold()
+        why = f"{host} exceeds its quota of connection_creation_rate"
+        loop = asyncio.get_running_loop()
+        loop.call_later(throttle_ms / 1000, self._refuse, connection, why)
 
     def _throttle_of(self, host: str) -> int:
         """How long to hold a new connection, in ms, because of its address's quota (KIP-612)."""
@@ -377,6 +396,9 @@ class Listener:
         if on_closed is not None:
             on_closed(connection)
         if self._connections.pop(connection, self) is self:
+            return
+        if connection in self._held:
+            self._held.remove(connection)
             return
         left = self._per_ip.get(connection.client_host, 0) - 1
         if left > 0:
