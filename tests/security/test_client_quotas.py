@@ -142,3 +142,70 @@ def test_a_busy_client_gets_its_share_of_time(percent, seconds, within):
             used += took
         now += took + quotas.record_time("u", "c", took / 1000, now + took)
     assert used * 100 / (now - begun) == pytest.approx(percent, rel=within)
+
+
+@pytest.mark.parametrize("limit", [1.0, 1e-9, 5e-324, 0.0])
+def test_a_throttle_has_room_in_a_response(limit):
+    """3 MB over 1 byte a second are 35 days; the number overflows in Kafka: no wait at all."""
+    made = quotas_of(({"user": "u"}, limit))
+    assert made.record(KEY, "u", "c", 3_000_000, 0) == 2**31 - 1
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -1.0])
+def test_a_limit_that_is_not_a_rate_limits_nothing(limit):
+    """Kafka's controllers accept "not a number", and their records reach our brokers."""
+    made = quotas_of(({"user": "u"}, limit))
+    assert made.record(KEY, "u", "c", 3_000_000, 0) == 0
+    assert made.burst_max(KEY, "u", "c") in {2**31 - 1, -10}
+
+
+def test_long_client_ids_are_not_kept():
+    """10,000 ids of 32 KB would take 320 MB; each still has a rate and its own quota."""
+    made = quotas_of(({"client-id": None}, 100), ({"client-id": "x" * 32_000}, 10_000))
+    ids = [letter * 32_000 for letter in "abx"]
+    throttles = [made.record(KEY, "u", each, 5_000, 0) for each in ids]
+    assert throttles == [40_000, 40_000, 0]
+    assert made.record(KEY, "u", ids[0], 1, 0) > 40_000
+    assert not made._known
+    assert max(len(bucket[2] or "") for bucket in made._rates) < 128
+
+
+def test_a_client_must_wait_for_what_it_got_on_another_connection():
+    made = quotas_of(({"user": "u"}, 100))
+    assert made.throttle_left(KEY, "u", "c", 0) == 0
+    assert made.record(KEY, "u", "c", 2_000, 0) == 10_000
+    assert made.throttle_left(KEY, "u", "d", 4_000) == 6_000
+    assert made.throttle_left(KEY, "v", "c", 4_000) == 0
+    assert made.throttle_left(KEY, "u", "c", 10_000) == 0
+    made.update({(("user", "u"),): {KEY: 200.0}})
+    assert made.throttle_left(KEY, "u", "c", 4_000) == 0, "another quota"
+
+
+def test_very_many_quotas_are_looked_through_in_steps():
+    """100,000 of them in one piece would hold the event loop for 0.1 s at each change of one."""
+    many = {(("user", f"u{n}"),): {KEY: 100.0} for n in range(5_000)}
+    of_addresses = {(("ip", f"10.0.{n >> 8}.{n & 255}"),): {RATE: 5.0} for n in range(5_000)}
+    made = ClientQuotas()
+    assert made.update({(("ip", None),): {RATE: 1.0}}) is None
+    steps = made.update(many | of_addresses)
+    assert steps is not None
+    assert made.limit_of(KEY, "u4999", "c") == (100.0, (KEY, "u4999", None)), "at once"
+    assert made.is_active
+    assert made.measures_time, "perhaps"
+    assert made.addresses.record("10.9.9.9", 0) == 0
+    assert made.addresses._limits == {None: 1.0}, "until the end"
+    assert sum(steps) == 10_000
+    assert made.is_active
+    assert not made.measures_time
+    assert len(made.addresses._limits) == 5_000
+
+
+def test_steps_through_quotas_end_when_others_are_in_use():
+    many = {(("user", f"u{n}"),): {KEY: 100.0} for n in range(5_000)}
+    made = ClientQuotas()
+    steps = made.update(many)
+    assert steps is not None
+    next(steps)
+    assert made.update({}) is None
+    assert sum(steps) == 0
+    assert not made.is_active

@@ -1,20 +1,19 @@
 """Rates of new connections by address (KIP-612)."""
 
+from sparkraft.security.client_quotas import ClientQuotas
 from sparkraft.security.connection_quotas import ADDRESSES_MAX, ConnectionQuotas, plain_address
 
 KEY = "connection_creation_rate"
 
 
-def quotas_of(**limits: float) -> ConnectionQuotas:
-    """Quotas by address, with `default` for all others."""
-    made = ConnectionQuotas(samples=11, window_ms=1000)
+def quotas_of(limits: dict[str | None, float], **others: float) -> ConnectionQuotas:
+    """Quotas by address, None: of all others; and of a user."""
+    made = ClientQuotas()
     made.update(
-        {
-            (("ip", None if name == "default" else name.replace("_", ".")),): {KEY: limit}
-            for name, limit in limits.items()
-        }
+        {(("ip", name),): {KEY: limit} for name, limit in limits.items()}
+        | {(("user", "u"),): others}
     )
-    return made
+    return made.addresses
 
 
 def refused_of(made: ConnectionQuotas, host: str, count: int, now: int = 5_000) -> int:
@@ -22,24 +21,23 @@ def refused_of(made: ConnectionQuotas, host: str, count: int, now: int = 5_000) 
 
 
 def test_an_address_has_its_own_quota_or_the_default():
-    made = ConnectionQuotas(samples=11, window_ms=1000)
-    made.update({(("ip", "10.0.0.1"),): {KEY: 2.0}, (("ip", None),): {KEY: 1.0}})
+    made = quotas_of({"10.0.0.1": 2.0, None: 1.0})
     assert refused_of(made, "10.0.0.1", 25) == 5
     assert refused_of(made, "10.0.0.2", 25) == 15
     assert refused_of(made, "10.0.0.3", 10) == 0
 
 
 def test_an_address_without_a_quota_and_no_default_is_not_limited():
-    made = ConnectionQuotas(samples=11, window_ms=1000)
-    made.update({(("ip", "10.0.0.1"),): {KEY: 1.0}, (("user", "u"),): {"producer_byte_rate": 1.0}})
+    made = quotas_of({"::ffff:10.0.0.1": 1.0}, producer_byte_rate=1.0)
     assert made.is_active
     assert refused_of(made, "10.0.0.2", 1000) == 0
+    assert refused_of(made, "10.0.0.1", 1000) > 900
     made.update({})
     assert not made.is_active
 
 
 def test_refused_connections_do_not_count_and_are_held_for_a_window_at_most():
-    made = quotas_of(default=1)
+    made = quotas_of({None: 1})
     assert refused_of(made, "10.0.0.1", 10) == 0
     assert 0 < made.record("10.0.0.1", 5_000) <= 1_000
     assert refused_of(made, "10.0.0.1", 1_000) == 1_000
@@ -54,7 +52,7 @@ def test_the_same_address_in_other_forms_shares_its_quota():
 
 
 def test_addresses_are_bounded():
-    made = quotas_of(default=1)
+    made = quotas_of({None: 1})
     for number in range(ADDRESSES_MAX + 5):
         made.record(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0)
     assert len(made._rates) == ADDRESSES_MAX

@@ -11,12 +11,16 @@ Which quota is in force is in `quotas`. Not here: holding a connection up (`serv
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from hashlib import sha256
 from itertools import islice
 
-from sparkraft.security.connection_quotas import ConnectionQuotas
+from sparkraft.base.loop_work import LOOP_WORK_MAX
+from sparkraft.security.connection_quotas import ConnectionQuotas, plain_address
 from sparkraft.security.quotas import (
     CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    IP,
     REQUEST_PERCENTAGE,
     USER,
     USER_AND_CLIENT_KEYS,
@@ -66,15 +70,48 @@ class ClientQuotas:
         self._known: dict[Bucket, tuple[float, Bucket] | None] = {}
         self._rates: OrderedDict[Bucket, WindowedRate] = OrderedDict()
 
-    def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Use these quotas from now on; rates are kept."""
+    def update(
+        self, quotas: Mapping[QuotaEntity, Mapping[str, float]]
+    ) -> Generator[int, None, None] | None:
+        """Use these quotas from now on; rates are kept.
+
+        Returns None, or for very many quotas steps that yield how many they have looked through.
+        Before these end, the quotas of addresses are the old ones, and requests may be measured
+        without need.
+        """
         if quotas is self._quotas:
             return None
         self._quotas = quotas
         self._known.clear()
-        self.addresses.update(quotas)
-        self.is_active = any(USER_AND_CLIENT_KEYS.intersection(quotas[entity]) for entity in quotas)
-        self.measures_time = any(REQUEST_PERCENTAGE in quotas[entity] for entity in quotas)
+        for rate in self._rates.values():
+            rate.hold_until(0)
+        self.is_active = self.measures_time = True
+        steps = self._look_through(quotas)
+        if len(quotas) > LOOP_WORK_MAX.partitions:
+            return steps
+        for _ in steps:
+            pass
+        return None
+
+    def _look_through(
+        self, quotas: Mapping[QuotaEntity, Mapping[str, float]]
+    ) -> Generator[int, None, None]:
+        """Find out which kinds of quotas are set, unless others are in use meanwhile."""
+        keys: set[str] = set()
+        addresses: dict[str | None, float] = {}
+        for entity in quotas:
+            limits = quotas[entity]
+            keys.update(limits)
+            limit = limits.get(CONNECTION_CREATION_RATE)
+            if limit is not None and [kind for kind, _ in entity] == [IP]:
+                name = entity[0][1]
+                addresses[None if name is None else plain_address(name)] = limit
+            yield 1
+            if self._quotas is not quotas:
+                return
+        self.is_active = not USER_AND_CLIENT_KEYS.isdisjoint(keys)
+        self.measures_time = REQUEST_PERCENTAGE in keys
+        self.addresses.update(addresses)
 
     def record_time(self, user: str, client_id: str | None, seconds: float, now: int) -> int:
         """Add a request's time, and return how long its client must wait, in ms (KIP-124).

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
-from sparkraft.security.quotas import CONNECTION_CREATION_RATE, IP, QuotaEntity
 from sparkraft.security.windowed_rate import WindowedRate
 
 ADDRESSES_MAX = 10_000
@@ -26,28 +25,22 @@ class ConnectionQuotas:
         self.is_active = False
         self._samples = samples
         self._window_ms = window_ms
-        self._limits: dict[str, float] = {}
-        self._default: float | None = None
+        self._limits: Mapping[str | None, float] = {}
         self._rates: OrderedDict[str, WindowedRate] = OrderedDict()
 
-    def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Use these quotas from now on; rates are kept."""
-        self._limits, self._default = {}, None
-        for entity in quotas:
-            limit = quotas[entity].get(CONNECTION_CREATION_RATE)
-            if limit is None or [kind for kind, _ in entity] != [IP]:
-                continue
-            name = entity[0][1]
-            if name is None:
-                self._default = limit
-            else:
-                self._limits[plain_address(name)] = limit
-        self.is_active = bool(self._limits) or self._default is not None
+    def update(self, limits: Mapping[str | None, float]) -> None:
+        """Use these limits of addresses from now on; rates are kept.
+
+        Args:
+            limits: by `plain_address`; None: of all others.
+        """
+        self._limits = limits
+        self.is_active = bool(limits)
 
     def record(self, host: str, now: int) -> int:
         """Count a connection; how many ms to hold it before it is closed, 0: serve it."""
         address = plain_address(host)
-        limit = self._limits.get(address, self._default)
+        limit = self._limits.get(address, self._limits.get(None))
         if limit is None:
             return 0
         rate = self._rates.get(address)

@@ -47,13 +47,13 @@ from sparkraft.server.coordinator.marker_log import MarkerLog
 from sparkraft.server.coordinator.marker_sender import MarkerSender
 from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
 from sparkraft.server.coordinator.transaction_verification import TransactionVerification
-from sparkraft.server.followed_quotas import followed_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.controller_channel import ControllerChannel, RequestSender
     from sparkraft.server.broker.dynamic_configs import Advertised, ConnectionConfigs
     from sparkraft.server.broker.lifecycle import Lifecycle
@@ -188,6 +188,7 @@ class BrokerFoundation:
         channel: to the active controller, for everything but heartbeats.
         membership: joins the broker to its cluster.
         supervisor: runs tasks and handles failures.
+        quotas: of clients; those of the controller's listeners, too, if the node has that role.
         limit_connections: applies dynamic connection limits to the node's listeners.
         connect: opens connections to the inter-broker listeners of other nodes.
         stores: the key and trust stores of the node's listeners.
@@ -204,6 +205,7 @@ class BrokerFoundation:
     channel: "ControllerChannel"
     membership: "Membership"
     supervisor: "Supervisor"
+    quotas: "ClientQuotas"
     limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]"
     connect: "Connect"
     stores: "NodeTls"
@@ -307,7 +309,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         lifecycle=lifecycle,
         compaction=compaction,
         dynamic_configs=dynamic_configs,
-        client_quotas=followed_quotas(base.config, base.publisher),
+        client_quotas=base.quotas,
         telemetry=ClientTelemetry(
             env.clock,
             env.entropy,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.authorizer import Authorizer
+    from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.broker_assembly import Membership, Publisher
@@ -99,6 +100,7 @@ class Node:
         self._tasks = NodeTasks(self.loop_monitor)
         self._log_manager: LogManager | None = None
         self._publisher: MetadataPublisher | None = None
+        self._quotas: ClientQuotas | None = None
         self._snapshots: MetadataSnapshots | None = None
         self._lifecycle: asyncio.Task[Any] | None = None
         self.migration: MigrationDriver | None = None
@@ -284,8 +286,8 @@ class Node:
         self._publisher = followers.publisher
         publish_acls(self.raft, self.authorizer, self._publisher)
         self.channel = followers.channel
-        quotas = followed_quotas(self.config, followers.publisher)
-        await self._listeners.serve(self.controller_services, controller=True, quotas=quotas)
+        self._quotas = followed_quotas(self.config, followers.publisher, self.env, self.spawn)
+        await self._listeners.serve(self.controller_services, controller=True, quotas=self._quotas)
         await self.raft.start()
 
     def _open_quorum(self) -> "QuorumFollowers":
@@ -390,6 +392,8 @@ class Node:
                 channel=self.channel,
                 membership=membership,
                 supervisor=self,
+                quotas=self._quotas
+                or followed_quotas(self.config, publisher, self.env, self.spawn),
                 limit_connections=self._listeners.limit,
                 connect=self._dialing.to_brokers,
                 stores=self._tls,
