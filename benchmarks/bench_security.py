@@ -5,7 +5,8 @@ certificate). The same client sends the same requests to both listeners, a round
 round to the other; the ratio is that of the pairs. The two nodes are measured one after the other.
 
 Quotas: clients that send as much as they get through, for half a minute after the burst of an idle
-client, beside a light client without a quota.
+client, beside a light client without a quota. Neighbors: the latency of that light client on both
+kinds of node, from the burst on.
 """
 
 import statistics
@@ -54,6 +55,13 @@ IDLE_CREDIT_S = 22.0
 QUOTA_S = 33.0
 """Three times all windows. Kafka's arithmetic gives bursts of one such time, so other lengths show
 up to a tenth more or less than the quota."""
+
+
+NEIGHBOR_S, NEIGHBOR_RATE = 15.0, 150
+"""Length and requests a second of the probe beside byte rates: more than 2,000 in all."""
+
+WARM_S = 3.0
+"""Load without a quota before it, for the compilers of Kafka's JVM."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +195,34 @@ def _held(label: str, unit: str, got: float, limit: float) -> Row:
     return Row(label, f"{got:,.2f} {unit}", f"quota {limit:,.2f} {unit}", got / limit, 0.95, 1.05)
 
 
+def _p99(latencies: list[float]) -> float:
+    return sorted(latencies)[len(latencies) * 99 // 100]
+
+
 def _calm(probe: Probe, label: str) -> Row:
-    latencies = sorted(probe.latencies())
-    p99 = latencies[len(latencies) * 99 // 100]
+    p99 = _p99(probe.latencies())
     return Row(label, f"{p99:.2f} ms", "10 ms", p99 / 10, at_most=1.0)
+
+
+def _greedy(port: int, pid: int, client_id: str, shape: Shape) -> tuple[Running, Running]:
+    """Clients that write and read as much as they get through."""
+    writes = split(produce_frames("load", batch(1024, 16)))
+    reads = fetch_frames("read", 16)
+    return (
+        Running(port, pid, _named(client_id, writes), shape),
+        Running(port, pid, _named(client_id, reads), shape),
+    )
+
+
+def _prepare(port: int) -> None:
+    create_topic(port, "load", 4)
+    create_topic(port, "probe", 1)
+    fill(port, "read", 16)
+
+
+def _limit_bytes(port: int) -> None:
+    limit(port, "greedy", "producer_byte_rate", BYTE_RATE)
+    limit(port, "greedy", "consumer_byte_rate", BYTE_RATE * 2)
 
 
 def quotas(folder: Path, jars: Path, _: Options) -> list[Row]:
@@ -199,17 +231,12 @@ def quotas(folder: Path, jars: Path, _: Options) -> list[Row]:
     with node:
         assert node.process is not None
         pid, port = node.process.pid, node.port
-        create_topic(port, "load", 4)
-        create_topic(port, "probe", 1)
-        fill(port, "read", 16)
+        _prepare(port)
         shape = Shape(1, 1, QUOTA_S, IDLE_CREDIT_S)
         length = QUOTA_S + IDLE_CREDIT_S
-        limit(port, "greedy", "producer_byte_rate", BYTE_RATE)
-        limit(port, "greedy", "consumer_byte_rate", BYTE_RATE * 2)
+        _limit_bytes(port)
         probe = Probe(port, "probe", length)
-        writes = split(produce_frames("load", batch(1024, 16)))
-        sent = Running(port, pid, _named("greedy", writes), shape)
-        read = Running(port, pid, _named("greedy", fetch_frames("read", 16)), shape)
+        sent, read = _greedy(port, pid, "greedy", shape)
         produced, fetched = sent.result(), read.result()
         rows = [
             _held("producer_byte_rate", "MB/s", produced.bytes_out / produced.seconds / 1e6,
@@ -221,6 +248,36 @@ def quotas(folder: Path, jars: Path, _: Options) -> list[Row]:
         rows.extend(_share_of_time(port, pid, shape))
         node.stop()
     return rows
+
+
+def neighbors(folder: Path, jars: Path, _: Options) -> list[Row]:
+    """A light client beside clients that byte rates limit, from their burst on."""
+    found: dict[str, list[float]] = {}
+    for kind, name in ((SparkraftNode, "ours"), (BenchKafka, "Kafka")):
+        node = kind(folder / name, overrides=RECYCLED, jars=jars)
+        with node:
+            assert node.process is not None
+            pid, port = node.process.pid, node.port
+            _prepare(port)
+            warming = Probe(port, "probe", WARM_S)
+            for load in _greedy(port, pid, "warm", Shape(1, 1, WARM_S)):
+                load.result()
+            warming.latencies()
+            _limit_bytes(port)
+            probe = Probe(port, "probe", NEIGHBOR_S, NEIGHBOR_RATE)
+            loads = _greedy(port, pid, "greedy", Shape(1, 1, NEIGHBOR_S))
+            found[name] = probe.latencies()
+            for load in loads:
+                load.result()
+            node.stop()
+    ours, kafka = found["ours"], found["Kafka"]
+    a, b, c, d = _p99(ours), _p99(kafka), max(ours), max(kafka)
+    bound = max(10.0, b)
+    what = "p99 beside byte rates and their burst; at most Kafka's or 10 ms"
+    return [
+        Row(what, f"{a:.2f} ms", f"Kafka {b:.2f} ms", a / bound, at_most=1.0),
+        Row("  the longest", f"{c:.2f} ms", f"Kafka {d:.2f} ms", c / d),
+    ]
 
 
 def _share_of_time(port: int, pid: int, shape: Shape) -> list[Row]:
@@ -253,7 +310,7 @@ def _named(client_id: str, frames: list[bytes]) -> list[bytes]:
     return made
 
 
-PARTS = {"tls": cost_of_tls, "quotas": quotas}
+PARTS = {"tls": cost_of_tls, "quotas": quotas, "neighbors": neighbors}
 
 
 def main() -> int:
