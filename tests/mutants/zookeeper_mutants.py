@@ -6,6 +6,7 @@ Those named after an issue are bugs that Apache Kafka had.
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.server.zookeeper import lifecycle
 from sparkraft.server.zookeeper.control import ControllerRequests
 from sparkraft.zookeeper.controller import (
     admin,
@@ -27,7 +28,8 @@ from sparkraft.zookeeper.controller.steps import Answer
 from sparkraft.zookeeper.controller.strategies import Strategy
 from sparkraft.zookeeper.controller.values import LeaderAndIsr
 from sparkraft.zookeeper.errors import ZooKeeperError
-from sparkraft.zookeeper.requests import Create, SetData
+from sparkraft.zookeeper.requests import Create, Delete, SetData
+from sparkraft.zookeeper.znodes.brokers import BROKER_IDS, Registration, encode_registration
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 ZOOKEEPER_MUTANTS: dict[str, Mutant] = {}
@@ -112,6 +114,40 @@ def _kafka_7235_broker_epochs_are_ignored() -> Patches:
         self.controller_epoch = request.controller_epoch
 
     return [(ControllerRequests, "_begin", begin)]
+
+
+# ---- addresses of brokers
+
+
+@_plant("a broker whose listeners change registers again", "Z11")
+def _changed_listeners_are_a_new_registration() -> Patches:
+    async def update(client: Any, broker: int, registration: Registration) -> None:
+        path = f"{BROKER_IDS}/{broker}"
+        await client.submit_until_connected(Delete(path=path))
+        data = encode_registration(registration)
+        await client.submit_until_connected(Create(path=path, data=data, ephemeral=True))
+
+    return [(lifecycle, "update_registration", update)]
+
+
+@_plant("the controller ignores a registration that changes", "Z11")
+def _changed_registrations_are_ignored() -> Patches:
+    def modified(_active: Any, broker: int) -> Any:
+        yield from store.read_broker(broker)
+
+    return [(brokers, "on_broker_modified", modified)]
+
+
+@_plant("a new session registers the listeners of server.properties", "Z11")
+def _a_new_session_forgets_the_listeners() -> Patches:
+    original = lifecycle.ZooKeeperLifecycle._register_again
+
+    async def again(self: lifecycle.ZooKeeperLifecycle) -> None:
+        advertised = self._advertised
+        self._addresses = advertised.addresses = advertised._addresses_of(self._config)
+        await original(self)
+
+    return [(lifecycle.ZooKeeperLifecycle, "_register_again", again)]
 
 
 # ---- leaders and ISRs

@@ -65,6 +65,9 @@ class SharedClients:
     def address(self, host: str) -> tuple[str, int]:
         return "127.0.0.1", self._ports[int(host.removeprefix("n"))]
 
+    def host_of(self, node_id: int, advertised: str | None) -> str:
+        return f"n{node_id}"
+
     def timestamp_ms(self) -> int:
         return int(time.time() * 1_000)
 

@@ -23,6 +23,8 @@ At the end:
         lead, and no reassignment or deletion is in progress
     Z9  topics have the configs that they were created with
 
+Z11, the addresses of brokers: `address_checks`.
+
 The other checks of these runs are those of partitions, disks and clients in KRaft mode, with the
 znodes in place of the metadata log (`znode_image`).
 """
@@ -36,8 +38,10 @@ from unittest.mock import patch
 
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
+from sparkraft.protocol.messages.k06_update_metadata import UpdateMetadataRequest
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.zookeeper.control import ControllerRequests
+from sparkraft.simulation.checks.address_checks import AddressChecks
 from sparkraft.simulation.checks.probe import Probe, Require, current_machine
 from sparkraft.simulation.checks.znode_image import (
     BROKER_IDS,
@@ -80,11 +84,13 @@ class ZooKeeperChecks:
     Attributes:
         znodes: the tree.
         configs: of topics whose creation was acknowledged and whose deletion was not requested.
+        addresses: the checker of the brokers' addresses.
     """
 
     def __init__(self, probe: Probe, require: Require, znodes: Znodes) -> None:
         self.znodes = znodes
         self.configs: dict[str, dict[str, str]] = {}
+        self.addresses = AddressChecks(probe, require)
         self._probe = probe
         self._require = require
         self._sessions: dict[int, int] = {}
@@ -132,6 +138,8 @@ class ZooKeeperChecks:
                 self._on_state(writer, write)
             elif write.path.startswith(f"{TOPICS}/") and write.path.count("/") == _DEPTH_OF_TOPIC:
                 self._on_topic(write.path.rpartition("/")[2])
+            elif write.path.startswith(f"{BROKER_IDS}/"):
+                self.addresses.on_written(writer, session, write, self.znodes)
 
     def _on_election(self, writer: str, session: int, writes: Sequence[Operation]) -> None:
         """Check Z1."""
@@ -327,6 +335,8 @@ class ZooKeeperChecks:
             if machine is not None:
                 own = requests._broker_epoch.value  # noqa: SLF001 (likewise)
                 self._probe.check(lambda: self._check_obeyed(machine, request, name, own))
+                if isinstance(request, UpdateMetadataRequest):
+                    self._probe.check(lambda: self.addresses.on_obeyed(machine, request))
 
         @wraps(apply)
         def applied(hosted: HostedPartition, *arguments: Any, **more: Any) -> bool:
@@ -397,6 +407,7 @@ class ZooKeeperChecks:
         for path in ORDERS:
             if find(self.znodes, path) is not None:
                 yield f"{path} exists"
+        yield from self.addresses.differences(self.znodes)
         image = self.image
         for topic in image.topics_in_order():
             yield from self._topic_differences(topic.name, image)
@@ -457,7 +468,8 @@ class ZooKeeperChecks:
             yield f"{machine.name} has logs of {extra}, which are not assigned to it"
 
     def check_end(self) -> None:
-        """Check Z9 on the healed cluster."""
+        """Check Z9 and Z11 on the healed cluster."""
+        self.addresses.check_end(self.znodes)
         for name, configs in sorted(self.configs.items()):
             stored = read_json(self.znodes, f"{TOPIC_CONFIGS}/{name}") or {}
             found = stored.get("config")

@@ -1,6 +1,6 @@
 """The checkers of whole brokers in ZooKeeper mode.
 
-Z1 to Z10: `zookeeper_checks`. Partitions, disks, coordinators and clients (P, S, L1, G8, R3, R4,
+Z1 to Z11: `zookeeper_checks`. Partitions, disks, coordinators and clients (P, S, L1, G8, R3, R4,
 C7, C9): as in KRaft mode, with an image of the znodes in place of the committed metadata. Not here:
 the quorum, the metadata log, and explanations that are read from it.
 """

@@ -1,7 +1,7 @@
 """A cluster in ZooKeeper mode under faults: whole brokers that elect a controller among them.
 
     brokers register, one wins /controller ─► clients write records, administrators change topics,
-    replicas and leaders, faults strike ─► all is healed, ZooKeeper and all brokers agree
+    replicas, leaders and addresses, faults strike ─► all is healed, ZooKeeper and all brokers agree
 
 The brokers are the `ZooKeeperNode` of `server-start`, on simulated machines; only `Env` and the
 ensemble are replaced.
@@ -11,6 +11,7 @@ import random
 from functools import partial
 from itertools import islice
 
+from sparkraft.simulation.checks.address_checks import listeners_in_znodes
 from sparkraft.simulation.checks.zookeeper_node_checks import ZooKeeperNodeChecks
 from sparkraft.simulation.scenarios.core_scenarios import Settings
 from sparkraft.simulation.scenarios.node_runs import (
@@ -20,6 +21,7 @@ from sparkraft.simulation.scenarios.node_runs import (
     heal,
 )
 from sparkraft.simulation.scenarios.zookeeper_faults import ZooKeeperFaults
+from sparkraft.simulation.workload.address_admin import AddressAdmin
 from sparkraft.simulation.workload.clients import Workload, after_topic
 from sparkraft.simulation.workload.zookeeper_admin import ZooKeeperAdmin
 from sparkraft.simulation.world.nodes import Layout, NodesWorld
@@ -38,8 +40,13 @@ STRIKES = 4
 """Limit of strikes at fault points, of each kind."""
 
 
-class _Run:
-    """One world with its ensemble, clients and faults."""
+class ZooKeeperRun:
+    """One world with its ensemble, clients and faults.
+
+    Attributes:
+        world: of the brokers.
+        ensemble: of their sessions.
+    """
 
     def __init__(self, settings: Settings) -> None:
         layout = Layout.of_zookeeper(settings.seed, settings.nodes)
@@ -62,7 +69,7 @@ class _Run:
         """Work under faults, heal, and check the healed cluster."""
         world, settings = self.world, self._settings
         admins = [ZooKeeperAdmin(world, name, self.ensemble, self._on_configs) for name in ADMINS]
-        works = [partial(after_topic, admin.run) for admin in admins]
+        works = [partial(after_topic, admin.run) for admin in [*admins, *self._address_admins()]]
         world.start_all([*self.workload.clients, *works])
         faults = self.faults.all()
         kinds = list(faults) if settings.faults is None else settings.faults
@@ -75,6 +82,14 @@ class _Run:
         self._demand_agreement()
         demand_records(world, self.workload)
 
+    def _address_admins(self) -> list[AddressAdmin]:
+        """Return the operator that changes addresses, in some of the seeds."""
+        if not self.world.layout.readdressed:
+            return []
+        znodes, checks = self.ensemble.znodes, self.checks.zookeeper.addresses
+        stored = partial(listeners_in_znodes, znodes)
+        return [AddressAdmin(self.world, stored, checks.possible.__setitem__)]
+
     def _on_configs(self, topic: str, configs: dict[str, str] | None) -> None:
         known = self.checks.zookeeper.configs
         if configs is None:
@@ -83,8 +98,11 @@ class _Run:
             known[topic] = configs
 
     def _demand_agreement(self) -> None:
-        """Check that the healed cluster comes to rest (Z7, Z8)."""
+        """Check that the healed cluster comes to rest (Z7, Z8, Z11)."""
         self.world.run_for(AGREED_S, self.checks.is_healthy)
+        checks = self.checks.zookeeper
+        unknown = "; ".join(islice(checks.addresses.differences(checks.znodes), 3))
+        self.checks.require(not unknown, "Z11", f"{AGREED_S} s after healing: {unknown}")
         left = list(islice(self.checks.zookeeper.differences(), 3))
         text = f"{AGREED_S} s after healing: {'; '.join(left)}"
         self.checks.require(not left, "Z8", text)
@@ -92,7 +110,7 @@ class _Run:
 
 def zookeeper(settings: Settings) -> NodesWorld:
     """Run brokers in ZooKeeper mode while their controllers, sessions and the ensemble fail."""
-    run = _Run(settings)
+    run = ZooKeeperRun(settings)
     try:
         run.play()
     finally:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class ClientEnv(Protocol):
-    """Host names are the names of the nodes: `n1`, `n2` and so on.
+    """Host names are the names of the nodes, `n1`, `n2` and so on, and those that they advertise.
 
     Attributes:
         dice: the random generator for pauses and choices.
@@ -39,6 +39,15 @@ class ClientEnv(Protocol):
 
     def address(self, host: str) -> tuple[str, int]:
         """Return the host and port of the broker's client listener."""
+        ...
+
+    def host_of(self, node_id: int, advertised: str | None) -> str:
+        """Return the host name for a broker that Metadata names.
+
+        Args:
+            node_id: of the broker.
+            advertised: its host in the response; None if the response has no such broker.
+        """
         ...
 
     def timestamp_ms(self) -> int:

@@ -123,12 +123,14 @@ class Client:
                 topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
             )
             answer = await self.ask(self.some_host(), request)
+            hosts = {each.node_id: each.host for each in answer.brokers}
             for topic in answer.topics:
                 for found in topic.partitions:
                     index, epoch = found.partition_index, found.leader_epoch
                     if found.leader_id >= 0 and epoch >= self._epochs.get(index, 0):
                         self._epochs[index] = epoch
-                        self._leaders[found.partition_index] = f"n{found.leader_id}"
+                        leader = found.leader_id
+                        self._leaders[index] = self.world.host_of(leader, hosts.get(leader))
         return self._leaders.get(partition)
 
     def forget(self, partition: int) -> None:

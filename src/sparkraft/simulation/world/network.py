@@ -63,6 +63,8 @@ class SimNetwork:
         self._link_s: dict[tuple[str, str], float] = {}
         self.on_bytes: Callable[[SimTransport, bytes], None] = lambda *_: None
         self.watch: TrafficWatch | None = None
+        self._machines: dict[str, str] = {}
+        """Host name → the machine it leads to, if that has another name; "" for no machine."""
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._transports: dict[Incarnation, list[SimTransport]] = {}
         self._next_port = 40_000
@@ -79,6 +81,23 @@ class SimNetwork:
     def is_cut(self, origin: str, target: str) -> bool:
         """Return whether the link from `origin` to `target` is cut."""
         return (origin, target) in self.cut
+
+    # ---- host names
+
+    def add_host(self, host: str, machine: str) -> None:
+        """Let another host name lead to a machine."""
+        self._machines[host] = machine
+
+    def withdraw_host(self, host: str) -> None:
+        """Let a host name lead nowhere, and reset the connections that were opened by it."""
+        self._machines[host] = ""
+        for end in self.connections():
+            if end.host == host:
+                end.break_off()
+
+    def machine_of(self, host: str) -> str:
+        """Return the machine that a host name leads to; "" after it was withdrawn."""
+        return self._machines.get(host, host)
 
     # ---- listening and connecting
 
@@ -97,7 +116,7 @@ class SimNetwork:
 
     def listens(self, host: str, port: int) -> Incarnation | None:
         """Return the incarnation that accepts connections there, or None."""
-        server = self._servers.get((host, port))
+        server = self._servers.get((self.machine_of(host), port))
         served = server is not None and server.serving and not server.incarnation.dead
         return server.incarnation if server is not None and served else None
 
@@ -120,22 +139,23 @@ class SimNetwork:
     ) -> tuple["SimTransport", Any]:
         """Open a connection, or raise OSError."""
         given_up = self.loop.now + CONNECT_GIVE_UP_S
-        await self._wait(origin, self.latency_s(origin.name, host))
+        machine = self.machine_of(host)
+        await self._wait(origin, self.latency_s(origin.name, machine))
         while True:
-            server = self._servers.get((host, port))
-            lost = self.is_cut(origin.name, host) or self.is_cut(host, origin.name)
+            server = self._servers.get((machine, port))
+            lost = self.is_cut(origin.name, machine) or self.is_cut(machine, origin.name)
             if not lost and not (server is not None and server.incarnation.silent):
                 break
             if self.loop.now >= given_up:
                 raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
             await self._wait(origin, RETRANSMIT_S)
-        await self._wait(origin, self.latency_s(host, origin.name))
+        await self._wait(origin, self.latency_s(machine, origin.name))
         if server is None or server.incarnation.dead or not server.serving:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-        return self._join(origin, factory, server)
+        return self._join(origin, factory, server, host)
 
     def _join(
-        self, origin: Incarnation, factory: Callable[[], Any], server: "SimServer"
+        self, origin: Incarnation, factory: Callable[[], Any], server: "SimServer", host: str
     ) -> tuple["SimTransport", Any]:
         self._next_port += 1
         near = (origin.name, self._next_port)
@@ -144,6 +164,7 @@ class SimNetwork:
         there = SimTransport(self, server.incarnation, far, near)
         here.peer, there.peer = there, here
         here.opened_it = True
+        here.host = host
         for transport in (here, there):
             self._transports.setdefault(transport.incarnation, []).append(transport)
         protocol = here.protocol = factory()
@@ -262,6 +283,8 @@ class SimTransport(asyncio.Transport):
         self.near, self.far = near[0], far[0]
         self.far_port = far[1]
         self.opened_it = False
+        self.host = ""
+        """The host name by which it was opened, at this end."""
         self._queue: deque[bytes | None] = deque()
         self._pumping = False
         self._stalled_since: float | None = None

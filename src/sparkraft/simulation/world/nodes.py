@@ -70,6 +70,7 @@ class Layout:
         open_by_default: `allow.everyone.if.no.acl.found`.
         migrates: the voters migrate a cluster in ZooKeeper (KIP-866), whose brokers are clients.
         in_zookeeper: brokers in ZooKeeper mode, which elect a controller among them; no voters.
+        readdressed: brokers advertise host names that change while they run.
     """
 
     voters: int = 3
@@ -88,6 +89,7 @@ class Layout:
     open_by_default: bool = False
     migrates: bool = False
     in_zookeeper: bool = False
+    readdressed: bool = False
 
     @classmethod
     def of_zookeeper(cls, seed: int, brokers: int | None) -> "Layout":
@@ -102,6 +104,7 @@ class Layout:
             synced=dice.random() < 0.5,  # noqa: PLR2004 (a coin)
             balanced=True,
             in_zookeeper=True,
+            readdressed=random.Random(f"{seed} new addresses").random() < 0.4,  # noqa: PLR2004
         )
 
     @classmethod
@@ -202,6 +205,9 @@ class NodesWorld:
         for place in range(layout.brokers):
             self.machines.append(Machine(self, FIRST_BROKER + place, "broker", voter=False))
         self._by_name = {machine.name: machine for machine in self.machines}
+        if layout.readdressed:
+            for machine in self.brokers:
+                self.network.add_host(advertised_host(machine), machine.name)
         self.note(f"-- {layout}")
 
     @property
@@ -323,9 +329,11 @@ class NodesWorld:
         }
 
     def _zookeeper_properties(self, machine: Machine) -> dict[str, str]:
+        host = advertised_host(machine) if self.layout.readdressed else machine.name
         return {
             "broker.id": str(machine.id),
             "listeners": f"PLAINTEXT://{machine.name}:{BROKER_PORT}",
+            "advertised.listeners": f"PLAINTEXT://{host}:{BROKER_PORT}",
             "inter.broker.protocol.version": "3.9",
             "zookeeper.connect": CONNECT,
             "zookeeper.session.timeout.ms": "3000",
@@ -388,6 +396,10 @@ class NodesWorld:
         """Return the host and port of the broker's client listener."""
         return host, BROKER_PORT
 
+    def host_of(self, node_id: int, advertised: str | None) -> str:
+        """Return the host name that a broker advertises; see `client_env`."""
+        return advertised or f"n{node_id}"
+
     def timestamp_ms(self) -> int:
         """Return the time; the clients' clock has no skew."""
         return EPOCH_MS + self.now
@@ -402,7 +414,7 @@ class NodesWorld:
 
     def on_response(self, host: str, request: Any, response: Any) -> None:
         """Called when a client has received a response."""
-        self.checks.storage.on_response(host, request, response)
+        self.checks.storage.on_response(self.network.machine_of(host), request, response)
 
     def on_producer_id(self, producer_id: int) -> None:
         """Called when a client has been assigned a producer id."""
@@ -546,6 +558,11 @@ class NodesWorld:
             if machine.incarnation is not None:
                 machine.incarnation.dead = True
         self.loop.bury_tasks()
+
+
+def advertised_host(machine: Machine, number: int = 0) -> str:
+    """Return the name of a broker in `Layout.readdressed`; 0: that of its server.properties."""
+    return f"{machine.name}-{number}"
 
 
 def quiet() -> None:
