@@ -21,6 +21,9 @@ TRANSACTIONAL_ID = "mover-0"
 STEP = 20
 SESSION_MS = 6_000
 
+CONNECTING: dict[str, Any] = {"reconnect.backoff.max.ms": 1_000}
+"""For librdkafka, whose default of 10 s is long for a node that takes seconds to start again."""
+
 
 def moved(value: bytes) -> bytes:
     return b"moved-" + value
@@ -30,7 +33,8 @@ def confluent(bootstrap: str, source: str, target: str) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     consumer = Consumer(
-        {
+        CONNECTING
+        | {
             "bootstrap.servers": bootstrap,
             "group.id": GROUP,
             "isolation.level": "read_committed",
@@ -38,7 +42,8 @@ def confluent(bootstrap: str, source: str, target: str) -> None:
             "auto.offset.reset": "earliest",
         }
     )
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": TRANSACTIONAL_ID})
+    identity = {"bootstrap.servers": bootstrap, "transactional.id": TRANSACTIONAL_ID}
+    producer = Producer(CONNECTING | identity)
     producer.init_transactions(60)
     partitions = [TopicPartition(source, index) for index in PARTITIONS]
     committed = consumer.committed(partitions, timeout=60)
@@ -74,7 +79,7 @@ class GroupMember:
         self._source = source
         self._target = target
         self._batch: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        settings = {
+        settings = CONNECTING | {
             "bootstrap.servers": bootstrap,
             "group.id": GROUP,
             "group.protocol": name.partition("-")[0],
@@ -85,7 +90,8 @@ class GroupMember:
         if name.startswith("classic"):
             settings["session.timeout.ms"] = SESSION_MS
         self._consumer = Consumer(settings)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+        identity = {"bootstrap.servers": bootstrap, "transactional.id": name}
+        self._producer = Producer(CONNECTING | identity)
 
     def run(self) -> None:
         """Move records until an error; leave the group then."""

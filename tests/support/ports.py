@@ -4,7 +4,7 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 
 def wait_until(
@@ -64,6 +64,10 @@ class _Pool:
                 self._given.append(port)
         return found
 
+    def retire(self, ports: Collection[int]) -> None:
+        """Never give these ports again."""
+        self._claimed = deque(port for port in self._claimed if port not in ports)
+
     def _claim_a_block(self) -> int:
         """Put a block's ports in front; how many there are."""
         for first in random.sample(self._starts, len(self._starts)):
@@ -96,6 +100,15 @@ _of_clusters = _Pool(range(10_000, 11_000), block=50, step=5)
 def lasting_ports(count: int) -> list[int]:
     """`count` free ports that a node may come back to: no other process of tests gets them."""
     return _lasting.take(count)
+
+
+def retire_ports(ports: Collection[int]) -> None:
+    """Keep ports of `lasting_ports` from other clusters: a client in this process still uses them.
+
+    A librdkafka client whose call never returns cannot be closed. It lives as long as the process
+    and would create its topics in whatever cluster gets the ports.
+    """
+    _lasting.retire(ports)
 
 
 def cluster_port() -> int:

@@ -11,6 +11,7 @@ transaction may be open. Everything that was read is checked (`transaction_histo
 
 import random
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any, Self
 
 from sparkraft.base.errors import KafkaError
@@ -18,7 +19,7 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.transaction_admin import TransactionAdmin
 from sparkraft.client.values import LATEST
 from tests.support.clusters import Cluster
-from tests.support.ports import wait_until
+from tests.support.ports import retire_ports, wait_until
 from tests.support.record_clients import TailReader, read_everything
 from tests.support.shared_coordinators import SharedCoordinatorClients
 from tests.support.transaction_clients import Copier, TransactionalWriter, leave_open
@@ -133,7 +134,9 @@ class TransactionLoad:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        with self._all:
+        with ExitStack() as stack:
+            stack.callback(retire_ports, [*chain.from_iterable(self._cluster.ports.values())])
+            stack.enter_context(self._all)
             if kind is None:
                 self._writing.close()
                 self.left_open = leave_open(

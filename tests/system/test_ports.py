@@ -17,3 +17,13 @@ def test_a_port_that_was_just_given_is_not_given_again() -> None:
     assert len(set(given)) == 6
     for claim in pool._claims:
         claim.close()
+
+
+def test_a_retired_port_is_not_given_again() -> None:
+    pool = _Pool(range(32_600, 32_900), block=20)
+    retired = pool.take(2)
+    pool.retire(retired)
+    given = [pool.take(1)[0] for _ in range(60)]
+    assert not set(retired) & set(given)
+    for claim in pool._claims:
+        claim.close()
