@@ -85,7 +85,7 @@ def test_records_outlive_their_leaders(seed: int) -> None:
 
 def test_records_outlive_the_moves_of_their_replicas() -> None:
     total: Counter[str] = Counter()
-    for seed in (1, 8):  # both finish a move
+    for seed in (6, 10):  # both finish a move
         total += check(replace(NODES, seed=seed, scenario="replicas-move"))
     assert total["records acknowledged"] >= 40
     assert total["reassignments done"] > 0
