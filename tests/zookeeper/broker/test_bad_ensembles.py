@@ -76,8 +76,8 @@ def test_a_read_only_server_is_left_for_the_next(tmp_path):
 def test_a_missing_chroot_is_created(tmp_path):
     async def test():
         async with nodes_in(tmp_path) as nodes:
-            await nodes.start(1, zookeeper_connect=f"{nodes.connect}/old/root")
-            assert nodes.children("/old/root/brokers/ids") == ["1"]
+            await nodes.start(1, zookeeper_connect=f"{nodes.connect}/old/chroot")
+            assert nodes.children("/old/chroot/brokers/ids") == ["1"]
             assert "brokers" not in nodes.children("/")
 
     run(test())
