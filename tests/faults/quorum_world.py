@@ -235,8 +235,22 @@ class World:
     def assert_no_election_since(self, epoch: int, stalls: Stalls) -> None:
         """Nobody was replaced, unless the machine itself stood still for about a timeout."""
         now = self.epoch()
-        told = f"an election for nothing: epoch {epoch} → {now}, {stalls}"
+        told = f"an election for nothing: epoch {epoch} → {now}, {self._reasons(epoch)}, {stalls}"
         assert now == epoch or stalls.excuse(FETCH_SECONDS), f"{told}\n{self.cluster.tails()}"
+
+    def _reasons(self, epoch: int) -> str:
+        """Why nodes left `epoch`, in order, with the seconds since the first one."""
+        entries = [
+            (entry["at"], node, entry["kind"], entry.get("reason", ""))
+            for node in self.ids
+            for entry in journal(self.cluster.nodes[node].log_dir)
+            if entry["epoch"] >= epoch and entry["kind"] in {"prospective", "candidate", "resigned"}
+        ]
+        first = min((at for at, *_ in entries), default=0)
+        return "; ".join(
+            f"node {node} {kind} after {(at - first) / 1000:.1f} s: {reason}"
+            for at, node, kind, reason in sorted(entries)[:5]
+        )
 
     def epoch(self) -> int:
         """The newest one that any running node knows."""
