@@ -2,14 +2,21 @@
 
 Nothing in `server` sets an attribute of another object or looks one up by a computed name, because
 neither can be found by reading or searching the class. Messages are filled in where they are made:
-by API handlers, and by the few functions listed here. The list may only shrink.
+by API handlers, which set fields of messages only, and by the few functions listed here. The list
+may only shrink.
 """
 
 import ast
+import pkgutil
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from sparkraft.protocol import messages
+from sparkraft.protocol.declare import Message
 
 SERVER = Path(__file__).parents[2] / "src" / "sparkraft" / "server"
 
@@ -39,8 +46,20 @@ FILLED_MESSAGES = {
 }
 """File → targets that are fields of a wire message, or of a library's object."""
 
-SERVICES = {"broker", "node", "services", "context", "controller"}
-"""How API handlers call what they share; they set nothing of it."""
+SHARED = {"broker", "node", "services", "context", "controller", "connection", "session", "past"}
+"""How API handlers call what outlives a request; they set nothing of it."""
+
+
+@cache
+def message_fields() -> set[str]:
+    """The names of all fields of wire messages, which API handlers fill in."""
+    for module in pkgutil.iter_modules(messages.__path__, f"{messages.__name__}."):
+        import_module(module.name)
+    found, classes = set(), [Message]
+    while classes:
+        classes += (kind := classes.pop()).__subclasses__()
+        found |= set(kind.SCHEMA.names) if "SCHEMA" in vars(kind) else set()
+    return found
 
 
 def targets(tree: ast.AST) -> Iterator[ast.Attribute]:
@@ -63,7 +82,8 @@ def foreign_targets(path: Path) -> set[str]:
     found = set()
     for target in targets(ast.parse(path.read_text())):
         own = ast.unparse(target.value) in {"self", "cls"}
-        if not own and (not in_api or root(target) in SERVICES | {"self"}):
+        fills_message = in_api and target.attr in message_fields()
+        if not own and (not fills_message or root(target) in SHARED | {"self"}):
             found.add(ast.unparse(target))
     return found
 

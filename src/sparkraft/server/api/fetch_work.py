@@ -325,15 +325,20 @@ class FetchWork:
         room = self.max_bytes
         if self.replica_id == _CONSUMER:
             room = min(room, self.context.connection.response_room)
-        reading = FetchReading(self.asked.values(), room, parked=parked)
-        reading.now_ms = None if parked else self.broker.clock.mono_ms()
+        wanted: Iterable[SessionPartition] = self.asked.values()
+        urgent = False
         if self.reads_changed and self.session is not None:
-            reading.wanted, self.is_cut = self.session.to_read(WHOLE_PARTITIONS_MAX)
-            reading.urgent = self.is_cut  # the client asks for the others at once
-        reading.may_skip = (
-            self.session is not None and self.replica and self.allows_all and self._is_alive()
+            wanted, self.is_cut = self.session.to_read(WHOLE_PARTITIONS_MAX)
+            urgent = self.is_cut  # the client asks for the others at once
+        return FetchReading(
+            wanted,
+            room,
+            now_ms=None if parked else self.broker.clock.mono_ms(),
+            may_skip=(
+                self.session is not None and self.replica and self.allows_all and self._is_alive()
+            ),
+            urgent=urgent,
         )
-        return reading
 
     def _read_next(self, reading: FetchReading, asked: SessionPartition) -> None:
         if (
@@ -350,14 +355,11 @@ class FetchWork:
             if self.replica and not reading.parked and data.diverging_epoch.epoch < 0:
                 self._note_follower(asked, data)
         except KafkaError as error:
-            reading.urgent = True
             self._refuse_partition(asked, data, error)
+            reading.add(asked, data, 0, urgent=True)
         else:
-            reading.total += size
-            reading.left -= size
-            if data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
-                reading.urgent = True
-        reading.found.append((asked, data))
+            urgent = data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
+            reading.add(asked, data, size, urgent=urgent)
 
     def _is_alive(self) -> bool:
         """Whether the follower has its broker's current epoch; if not, partitions are refused."""
@@ -376,7 +378,7 @@ class FetchWork:
             or hosted.leading is None
             or self.replica_id not in hosted.leading.in_sync.isr
         ):
-            asked.quiet = None
+            asked.note_end(None)
             return False
         if now_ms is not None:
             follower.fetched_again(now_ms)
@@ -405,7 +407,7 @@ class FetchWork:
         if self.rack and self._is_read_elsewhere(partition, asked, data):
             return 0
         if self.replica:
-            asked.quiet = partition
+            asked.note_end(partition)
         if self.replica and self._must_wait(partition):
             self.held.add((asked.topic, asked.index))
             return 0
@@ -490,7 +492,8 @@ class FetchWork:
             known = self.broker.image.topics_by_id.get(asked.topic_id)
             if known is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            asked.topic = name = known.name
+            name = known.name
+            asked.name_topic(name)
         assert name is not None
         if not self.allows_all:
             self._authorize(name)
@@ -653,7 +656,7 @@ class FetchWork:
         session = self.session
         if session is None:
             return
-        session.keeps_up = not (self.is_behind or self.is_cut or self.cold)
+        session.on_response(keeps_up=not (self.is_behind or self.is_cut or self.cold))
         if incremental:
             session.move_to_end(
                 (asked.topic_id if session.uses_ids else asked.topic or "", asked.index)

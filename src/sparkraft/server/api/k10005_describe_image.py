@@ -79,7 +79,7 @@ def handle(
     response.records = page.batches
     if not page.is_last:
         response.next_cursor = page.cursor
-        past.records, past.position = records, page.cursor
+        past.return_records(records, page.cursor)
     return response
 
 

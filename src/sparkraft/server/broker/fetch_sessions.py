@@ -110,6 +110,10 @@ class SessionPartition:
         """Belong to a consumer's session."""
         self.session = session
 
+    def name_topic(self, name: str) -> None:
+        """Take the name that its topic id has here."""
+        self.topic = name
+
     def move_to(self, order: int) -> None:
         """Take a place in the session's reading order."""
         self.order = order
@@ -131,6 +135,10 @@ class SessionPartition:
         if self._watched is not None:
             self._watched.waiters.pop(self, None)
             self._watched = None
+
+    def note_end(self, hosted: "HostedPartition | None") -> None:
+        """Remember that a follower has read `hosted` to its end; None if it must read again."""
+        self.quiet = hosted
 
     def on_bytes(self, count: int) -> None:
         """See `PartitionReader.on_bytes`."""
@@ -256,6 +264,10 @@ class FetchSession:
         self.waiters: dict[FetchWaiter, None] = {}
         self._read_as: object = None
         self._last_order = 0
+
+    def on_response(self, *, keeps_up: bool) -> None:
+        """Remember whether a response probably left nothing to read."""
+        self.keeps_up = keeps_up
 
     def add(self, key: Key, partition: SessionPartition) -> None:
         """Add a partition, to be read last."""

@@ -87,6 +87,10 @@ class PastImage:
             yield RECORD_UNITS
         return records
 
+    def return_records(self, records: Pieces, position: int) -> None:
+        """Keep the records from `position` on for the client's next page."""
+        self.records, self.position = records, position
+
 
 class PastImages:
     """See the module docstring."""
