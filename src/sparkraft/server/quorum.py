@@ -200,7 +200,10 @@ def make_controller(
     processes = None
     if config.flag(FENCE_REFUSED):
         processes = ProcessWatch(
-            driver, env.clock, heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms")
+            driver,
+            env.clock,
+            env.network,
+            heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
         )
         driver.set_role_listener(processes.on_role)
     return ControllerServices(

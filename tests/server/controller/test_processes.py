@@ -13,6 +13,7 @@ from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 from sparkraft.server.controller import processes
 from sparkraft.server.controller.processes import ProcessWatch
+from sparkraft.server.env import SystemNetwork
 from tests.controller.cluster_of import Cluster
 from tests.server.controller import test_driver as driven
 from tests.support.ports import lasting_ports
@@ -65,7 +66,7 @@ class World:
         self.cluster.now = self.clock.mono_ms()
         for broker_id, port in self.ports.items():
             self.register(broker_id, port)
-        self.watch = ProcessWatch(self, self.clock, heartbeat_interval_ms=20)  # type: ignore[arg-type]
+        self.watch = ProcessWatch(self, self.clock, SystemNetwork(), heartbeat_interval_ms=20)  # type: ignore[arg-type]
 
     def register(self, broker_id: int, *ports: int) -> None:
         listeners = [k62.Listener(name=f"L{p}", host="127.0.0.1", port=p) for p in ports]
@@ -183,7 +184,7 @@ def test_those_that_die_at_one_moment_are_fenced_one_a_turn(monkeypatch):
         probes, refused = asyncio.Semaphore(0), asyncio.Event()
         diary: list[str] = []
 
-        async def all_refuse(_: Any) -> bool:
+        async def all_refuse(*_: Any) -> bool:
             probes.release()
             await refused.wait()
             return True
@@ -194,8 +195,8 @@ def test_those_that_die_at_one_moment_are_fenced_one_a_turn(monkeypatch):
                     diary.append("others")
                 await asyncio.sleep(0)
 
-        monkeypatch.setattr(processes, "_all_refuse", all_refuse)
-        watch = ProcessWatch(world.driver, world.clock, heartbeat_interval_ms=20)
+        monkeypatch.setattr(processes, "all_refuse", all_refuse)
+        watch = ProcessWatch(world.driver, world.clock, SystemNetwork(), heartbeat_interval_ms=20)
         listener = Listener()
         for broker_id in (1, 2, 3):
             connection = Connection(listener)

@@ -21,7 +21,7 @@ Not here: sessions and fencing (`sparkraft.controller.brokers`).
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Millis
     from sparkraft.metadata.image import BrokerRegistration, Endpoint
     from sparkraft.server.controller.driver import ControllerDriver
+    from sparkraft.server.env import Network
+
+Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Coroutine[Any, Any, object]]
+"""`Network.connect`."""
 
 PROBE_MS_MAX = 1_000
 """Connect timeout; a timeout does not count as refused."""
@@ -60,11 +64,17 @@ class ProcessWatch:
     """See the module docstring."""
 
     def __init__(
-        self, controller: "ControllerDriver", clock: "Clock", *, heartbeat_interval_ms: int
+        self,
+        controller: "ControllerDriver",
+        clock: "Clock",
+        network: "Network",
+        *,
+        heartbeat_interval_ms: int,
     ) -> None:
         """Watch the brokers of `controller`; make `on_role` its role listener."""
         self._controller = controller
         self._clock = clock
+        self._connect: Connect = network.connect
         self._interval_ms = heartbeat_interval_ms
         self._replica_of: dict[Connection, int] = {}
         self._connections: dict[int, int] = {}
@@ -160,7 +170,7 @@ class ProcessWatch:
             if not self._may_have_stopped(broker, since):
                 return
             probed_at = self._clock.mono_ms()
-            if await _all_refuse(broker.endpoints):
+            if await all_refuse(self._connect, broker.endpoints):
                 await self._fence(broker, since, probed_at)
 
     def _pauses(self) -> Iterator[int]:
@@ -181,25 +191,40 @@ class ProcessWatch:
             await asyncio.sleep(0)
 
 
-async def _all_refuse(endpoints: "Iterable[Endpoint]") -> bool:
+async def all_refuse(connect: Connect, endpoints: "Iterable[Endpoint]") -> bool:
     """Whether there is an endpoint, and each refuses the connection."""
     refused = False
     for endpoint in endpoints:
-        refused = await _refuses(endpoint.host, endpoint.port)
+        refused = await _refuses(connect, endpoint)
         if not refused:
             return False
     return refused
 
 
-async def _refuses(host: str, port: int) -> bool:
+async def _refuses(connect: Connect, endpoint: "Endpoint") -> bool:
+    probe = _Probe()
     try:
         async with asyncio.timeout(PROBE_MS_MAX / 1000):
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                asyncio.Protocol, host, port
-            )
+            await connect(lambda: probe, endpoint.host, endpoint.port)
     except ConnectionRefusedError:
         return True
     except (OSError, TimeoutError):
         return False
-    transport.abort()
+    probe.abort()
     return False
+
+
+class _Probe(asyncio.Protocol):
+    """A connection that sends and reads nothing."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        assert self._transport is not None
+        self._transport.abort()
