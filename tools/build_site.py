@@ -55,7 +55,7 @@ def write_reference() -> None:
 def main(argv: list[str]) -> int:
     copy_pages()
     write_reference()
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     if argv:
         command += ["--site-dir", str(Path(argv[0]).resolve())]
     # The theme prints an advertisement for its maintainers' projects otherwise.
