@@ -158,8 +158,7 @@ def delete(cluster: Cluster, wanted: AclFilter, *, of: int) -> None:
     cluster.ask(work, of=of)
 
 
-# Under either controller the same brokers decide: [sparkraft] stays.
-@pytest.mark.parametrize("controller", ["sparkraft", pytest.param("kafka", marks=pytest.mark.long)])
+@pytest.mark.parametrize("controller", ["sparkraft", "kafka"])
 def test_brokers_of_both_kinds_decide_alike(
     controller: Kind, kafka_jars: Path, tmp_path: Path
 ) -> None:

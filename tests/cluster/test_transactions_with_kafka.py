@@ -98,8 +98,7 @@ def until_committed(cluster: Cluster, topic: str, count: int) -> list[str]:
     return found
 
 
-# Under either controller the same brokers take part: [sparkraft] stays.
-@pytest.mark.parametrize("controller", ["sparkraft", pytest.param("kafka", marks=pytest.mark.long)])
+@pytest.mark.parametrize("controller", ["sparkraft", "kafka"])
 def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
     tmp_path: Path, kafka_jars: Path, controller: Kind
 ) -> None:

@@ -50,8 +50,7 @@ def renewals(node: SparkraftNode) -> int:
     return int(float(found[1]))
 
 
-# Java's producer, below, stays with SCRAM.
-@pytest.mark.parametrize("mechanism", [PLAIN, pytest.param(SHA_256, marks=pytest.mark.long)])
+@pytest.mark.parametrize("mechanism", [PLAIN, SHA_256])
 def test_confluent_kafka_keeps_producing(node: SparkraftNode, mechanism: str) -> None:
     from confluent_kafka import Producer
 

@@ -98,7 +98,7 @@ def dead_in_topic(node, cluster, topic):
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        pytest.param("topic", 3_000, marks=pytest.mark.long),
+        ("topic", 3_000),
         ("delta", 3_000),
         pytest.param("delta", 1_000_000, marks=pytest.mark.long),
     ],

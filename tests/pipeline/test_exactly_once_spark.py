@@ -120,7 +120,7 @@ class FileCopy(Copy):
         assert running._started(read, self.spark, group).awaitTermination(300)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(FormatCopy, marks=pytest.mark.long), FileCopy])
+@pytest.mark.parametrize("kind", [FormatCopy, FileCopy])
 def test_repeated_batches_and_failed_tasks_leave_each_record_once(
     kind, spark, node, cluster, tmp_path
 ):

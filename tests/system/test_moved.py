@@ -35,5 +35,9 @@ def test_a_moved_test_has_a_reason_and_a_time(entry: dict[str, object]) -> None:
     assert len(str(entry["reason"])) > 20
 
 
+def test_no_test_is_listed_twice() -> None:
+    assert len({entry["test"] for entry in MOVED}) == len(MOVED)
+
+
 def test_not_too_much_has_moved() -> None:
     assert sum(entry["minutes"] for entry in MOVED) <= MINUTES_MAX
