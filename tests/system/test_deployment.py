@@ -44,6 +44,32 @@ def test_hadolint_accepts_the_containerfile():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.long
+def test_a_builder_builds_an_image_that_runs():
+    """Skipped on a machine without a builder, or that cannot reach the base images."""
+    builders = [found for name in ("docker", "podman") if (found := shutil.which(name))]
+    if not builders:
+        pytest.skip("no docker or podman is installed: the image is not built")
+    builder, image = builders[0], f"sparkraft-test-{os.getpid()}"
+    bases = re.findall(r"^FROM (\S+)", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+    for base in bases:
+        pulled = subprocess.run(
+            [builder, "pull", base], capture_output=True, text=True, check=False
+        )
+        if pulled.returncode:
+            pytest.skip(f"{builder} cannot pull {base}: {pulled.stderr.strip()[-200:]}")
+    command = [builder, "build", "-f", "deploy/Containerfile", "-t", image, "."]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[-2000:]
+    try:
+        run = [builder, "run", "--rm", "--entrypoint", "sparkraft", image, "version"]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert re.match(r"\d+\.\d+", done.stdout)
+    finally:
+        subprocess.run([builder, "rmi", "--force", image], capture_output=True, check=False)
+
+
 def test_systemd_accepts_the_unit(tmp_path: Path):
     unit = (DEPLOY / "sparkraft.service").read_text()
     path = tmp_path / "sparkraft.service"
