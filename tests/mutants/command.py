@@ -39,9 +39,9 @@ Generated from `tests/mutants` by `tools/mutants --table`; do not edit.
 Each bug is planted in bare raft cores or in whole nodes, for the length of one run. One of its
 [invariants](invariants.md) must report it, and the same seed must be clean without it. Reported by
 names the invariant that did so; *only* means that no other invariant was checked in that run. Seed
-and seconds are of a search from seed 1 on (`tools/mutants --find`), two searches side by side on
-two cores; all searches together take less than 25 minutes. A change of the simulator can change
-what a seed does. If a stored seed no longer shows its bug, the tests try the seeds after it.
+and seconds are of a search from seed 1 on (`tools/mutants --find`), or from the seed stored before
+(`tools/mutants --refresh`), two searches side by side on two cores. A change of the simulator can
+change what a seed does. If a stored seed stops showing its bug, the tests try the seeds after it.
 
 | planted bug | tier | scenario | reported by | seed | seconds |
 |---|---|---|---|--:|--:|
