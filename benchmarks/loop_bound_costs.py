@@ -74,7 +74,7 @@ from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, 
 from sparkraft.server.controller import driver as controller_driver
 from sparkraft.server.coordinator import shard_log
 from sparkraft.server.env import SystemClock, SystemEntropy
-from sparkraft.server.network import connection, responses, sending
+from sparkraft.server.network import calls, responses, sending
 from sparkraft.server.network.sending import SocketSender, join_front
 from sparkraft.server.raft import commit_publisher, past_images, past_reader, snapshot_writer
 from sparkraft.server.zookeeper import znode_requests
@@ -191,9 +191,9 @@ def encode_offsets(count: int) -> Costs:
 
 def decode_whole() -> Costs:
     """The longest request that is decoded in one piece, of the shortest names."""
-    count = connection.WHOLE_BYTES_MAX // 2
+    count = calls.WHOLE_BYTES_MAX // 2
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t") for _ in range(count)])
-    body = encode(request, 7)[: connection.WHOLE_BYTES_MAX]
+    body = encode(request, 7)[: calls.WHOLE_BYTES_MAX]
     # By name only: a string of one byte takes three.
     names = len(body) // 3 - 2
     whole = encode(MetadataRequest(topics=[MetadataRequestTopic(name="t")] * names), 7)
@@ -519,7 +519,7 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "base.loop_work.LOOP_WORK_MAX.partitions": lambda: encode_metadata(LOOP_WORK_MAX.partitions),
     "base.loop_work.LOOP_WORK_MAX.codec_bytes": work_codec_bytes,
     "protocol.decode_source.SLICE_ELEMENTS": decode_slice,
-    "server.network.connection.WHOLE_BYTES_MAX": decode_whole,
+    "server.network.calls.WHOLE_BYTES_MAX": decode_whole,
     "server.network.responses.RUN_BYTES_MAX": lambda: send(responses.RUN_BYTES_MAX, 2),
     "server.network.sending.WRITE_BYTES": lambda: send(sending.WRITE_BYTES, 4),
     "server.network.sending.RUN_BYTES_MAX": lambda: send(sending.RUN_BYTES_MAX, 8),

@@ -47,7 +47,7 @@ from sparkraft.records.validate import Origin
 from sparkraft.server.broker import client_telemetry, otlp_points
 from sparkraft.server.coordinator import broker_batches, marker_log, marker_sender
 from sparkraft.server.coordinator.marker_log import Marker
-from sparkraft.server.network import connection, slices
+from sparkraft.server.network import calls, slices
 
 PARTITIONS = 100_000
 """Of one transaction: half of what a record of 1 MB has room for."""
@@ -63,14 +63,14 @@ MARKER = Marker(5, 0, committed=True, coordinator_epoch=0, transaction_version=2
 
 def decode_produce() -> Costs:
     """The longest Produce that is decoded at once: its records are large, and stay as they are."""
-    count = connection.WHOLE_ELEMENTS_MAX - 1
+    count = calls.WHOLE_ELEMENTS_MAX - 1
     records = records_batch(1, 1_000)
     parts = [PartitionProduceData(index=index, records=records) for index in range(count)]
     topic = TopicProduceData(name="t", partition_data=parts)
     body = memoryview(encode(ProduceRequest(acks=1, topic_data=[topic]), 9))
     return {
         f"decode {count} partitions of a Produce": spent(
-            lambda: decode_few(ProduceRequest, 9, body, connection.WHOLE_ELEMENTS_MAX)
+            lambda: decode_few(ProduceRequest, 9, body, calls.WHOLE_ELEMENTS_MAX)
         )
     }
 
@@ -286,7 +286,7 @@ def frame_of(request: Any, version: int) -> bytes:
 
 
 COSTS: dict[str, Callable[[], Costs]] = {
-    "server.network.connection.WHOLE_ELEMENTS_MAX": decode_produce,
+    "server.network.calls.WHOLE_ELEMENTS_MAX": decode_produce,
     "server.coordinator.marker_log.MARKERS_PER_SLICE": append_markers,
     "server.coordinator.broker_batches.SIZE_MAX": send_markers,
     "server.coordinator.marker_sender.PARTITIONS_AT_ONCE": add_results,

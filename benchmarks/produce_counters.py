@@ -39,7 +39,7 @@ COUNTING: tuple[tuple[str, Callable[..., Any], frozenset[str]], ...] = (
 AT_ONCE = ["connection._count_handled(0)"]
 """After a response that follows at once."""
 
-LATER = ["connection._route_requests -= 1", "slot.count(now_ms, None)", *AT_ONCE]
+LATER = ["connection.take_wait()", "slot.count(now_ms, None)", *AT_ONCE]
 """After one that had to wait, for replication or an fsync."""
 
 

@@ -11,8 +11,8 @@ raise `KafkaError`; dispatch turns that into a response by `Api.refuse`, which b
 Brokers in ZooKeeper mode serve the broker listener's keys, without those of KRaft and with those of
 their controller's requests: see `Api.zookeeper`.
 
-On the broker listener `node` is a `sparkraft.server.broker_services.BrokerServices`, on the controller
-listener a `sparkraft.server.controller.services.ControllerServices`.
+On the broker listener `node` is a `sparkraft.server.broker_services.BrokerServices`, on the
+controller listener a `sparkraft.server.controller.services.ControllerServices`.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Hashable

@@ -1,4 +1,4 @@
-"""One client's connection: frames in, handlers called, responses out in order.
+"""One client's connection: frames in, requests handled as there is time, responses out.
 
     size i32 | request header | request …   →   size i32 | correlation_id i32 | [tags] | response
 
@@ -11,54 +11,44 @@
   one by one, does not need this.
 * Bytes that are not a request close the connection, with a line in the log that describes them.
 
-Not here: bytes to frames (`frames`), the order of responses (`responses`), which handler responds
-(`dispatch`), accepting and limits of a listener (`listener`), the listener's interface (`owner`).
+Not here: bytes to frames (`frames`), how a request is carried out (`calls`), the order of responses
+(`responses`), which handler responds (`dispatch`), accepting and limits of a listener (`listener`),
+the listener's interface (`owner`).
 """
 
 import asyncio
 import logging
 import struct
 from functools import partial
-from types import GeneratorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
-from sparkraft.base.loop_work import LoopBound
+from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.protocol.codec import decode_few, decode_slices
-from sparkraft.protocol.errors import EncodeError
-from sparkraft.server.api.registry import RequestContext, Steps
+from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.loop_monitor import LONG_PIECE_MS
+from sparkraft.server.network.calls import RequestCalls
 from sparkraft.server.network.dispatch import (
     HEADER,
     Route,
-    encode_response,
     skip_tagged_fields,
 )
 from sparkraft.server.network.frames import BadLengthError, FrameReader
 from sparkraft.server.network.quota_meter import (
-    error_in_bytes,
     is_unlimited,
-    report_in_bytes,
-    report_throttle,
     throttle_of_request,
-    throttle_of_response,
 )
 from sparkraft.server.network.refusals import log_bad_length, log_malformed, log_unserved
 from sparkraft.server.network.request_time import (
     LoopTime,
-    Metered,
     charge_forwarded,
     record_overhead,
     record_rest,
-    throttle_of_time,
 )
-from sparkraft.server.network.responses import RUN_BYTES_MAX, PendingResponse, ResponseQueue
+from sparkraft.server.network.responses import RUN_BYTES_MAX, ResponseQueue
 from sparkraft.server.network.sending import Sender, sender_of
-from sparkraft.server.network.slices import SLICE_UNITS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from sparkraft.security.session import Session
     from sparkraft.server.network.gathering import Gathering
@@ -66,12 +56,6 @@ if TYPE_CHECKING:
     from sparkraft.server.network.sasl_gate import SaslGate
 
 log = logging.getLogger(__name__)
-
-WHOLE_BYTES_MAX: LoopBound = 64 * 1024
-"""Requests up to this are decoded in one piece: at most 5 ms, for 30,000 names of one byte."""
-
-WHOLE_ELEMENTS_MAX: LoopBound = 1_000
-"""Topics and partitions of a longer Produce that is decoded in one piece; its records are not."""
 
 _ROUTE_CODE = struct.Struct(">i")
 """The first bytes of a frame, key and version, as `Routes.by_code` has them."""
@@ -91,6 +75,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_calls",
         "_closed",
         "_deferred",
         "_flush_due",
@@ -162,6 +147,7 @@ class Connection(asyncio.Protocol):
             on_give_way=self._give_way,
         )
         self.pipelined_refusals = self._responses.refusals
+        self._calls = RequestCalls(self, self._responses)
         self._deferred = False
         """Frames wait in the reader."""
         self._running = False
@@ -172,6 +158,16 @@ class Connection(asyncio.Protocol):
     def __str__(self) -> str:
         """`local:port-peer:port-number`, as Kafka names connections."""
         return self._name
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is sent any more."""
+        return self._closed
+
+    @property
+    def queue_ms(self) -> int:
+        """How long the frames of this run have waited."""
+        return self._queue_ms
 
     @property
     def is_idle(self) -> bool:
@@ -285,8 +281,7 @@ class Connection(asyncio.Protocol):
         elapsed_ms = self.listener.clock.mono_ms() - self.last_active_ms
         self._count_handled(elapsed_ms)
         if elapsed_ms >= LONG_PIECE_MS:
-            describe = partial(self._describe, self._route, self._frame_size)
-            self.listener.monitor.on_piece(elapsed_ms, describe)
+            self.listener.monitor.on_piece(elapsed_ms, self.describe_last(self._route))
 
     def _record_overhead(self, overhead: LoopTime) -> None:
         """Record it for the client of the last request, like Kafka's time of network threads."""
@@ -294,6 +289,10 @@ class Connection(asyncio.Protocol):
         if self._metered is not None:
             record_overhead(self.listener.quotas, self._metered, overhead)
             self._metered = None
+
+    def describe_last(self, route: Route | None) -> "Callable[[], str]":
+        """A function that names the last request, of `route`, for the log."""
+        return partial(self._describe, route, self._frame_size)
 
     def _describe(self, route: Route | None, size: int) -> str:
         """Name a request for the log, by API, size and client."""
@@ -438,9 +437,9 @@ class Connection(asyncio.Protocol):
         )
         self._meter(route, context, len(frame))
         if response is None:
-            self._call(route, context, body)
+            self._calls.call(route, context, body)
         else:
-            self.respond(route, context, None, response)
+            self._calls.respond(route, context, None, response)
         if self._overhead is not None:
             record_rest(self.listener.quotas, context)
             self._overhead.begin()
@@ -454,6 +453,10 @@ class Connection(asyncio.Protocol):
         if route is not self._route:
             self._change_route(route)
         self._route_requests += 1
+
+    def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
+        """See `RequestCalls.respond`."""
+        self._calls.respond(route, context, request, response)
 
     def _change_route(self, route: Route) -> None:
         if self._route is not None and self._route_requests:
@@ -482,129 +485,28 @@ class Connection(asyncio.Protocol):
             context.throttle_by(throttle_of_request(quotas, route, context, size))
             self.mute(context.throttle_ms)
 
-    def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
-        request = self._decode(route, body)
-        if request is None:
-            self._call_large(route, context, body)
-            return
-        try:
-            response = route.handle(self._node, context, request)
-            if type(response) is GeneratorType:
-                response = self._start_slices(context, response, self._on_last_slice)
-                if isinstance(response, asyncio.Future):
-                    self._respond_after_slices(self._slot(route, context, request), response)
-                    return
-        except Exception as error:  # the root of a request's work
-            response = self._failed(route, context, request, error)
-            if isinstance(response, asyncio.Future):
-                slot = self._slot(route, context, request)
-                slot.refuse()
-                self._respond_later(slot, response)
-                return
-        self.respond(route, context, request, response)
+    def take_wait(self) -> int:
+        """The response to the last request waits: how long the request was queued, in ms.
 
-    @staticmethod
-    def _decode(route: Route, body: memoryview) -> Any:
-        """The request; None if it takes too long to decode it in one piece."""
-        if len(body) <= WHOLE_BYTES_MAX:
-            return route.decode(route.request_class, route.version, body, 0)[0]
-        if not route.pipelined:
-            return None
-        return decode_few(route.request_class, route.version, body, WHOLE_ELEMENTS_MAX)
-
-    def _slot(self, route: Route, context: RequestContext, request: Any) -> PendingResponse:
-        """The place of a response that has to wait; its time is counted when it leaves."""
+        Its time is counted when the response leaves.
+        """
         self._route_requests -= 1
-        handled_ms = self.listener.clock.mono_ms()
-        return PendingResponse(
-            route, context, request, queue_ms=self._queue_ms, handled_ms=handled_ms
-        )
+        return self._queue_ms
 
-    def _call_large(self, route: Route, context: RequestContext, body: memoryview) -> None:
-        """Decode a large request in slices, too."""
-        slot = self._slot(route, context, None)
-
-        def steps() -> Steps:
-            yield SLICE_UNITS_MAX  # the request takes its place before anything can fail
-            request = yield from decode_slices(route.request_class, route.version, body)
-            slot.decoded(request)
-            response = route.handle(self._node, context, request)
-            if type(response) is GeneratorType:
-                response = yield from response
-            return response
-
-        work = self._start_slices(context, steps(), self._on_last_slice)
-        self._respond_after_slices(slot, work)
-
-    def _start_slices(
-        self, context: RequestContext, steps: Steps, on_end: "Callable[[], None] | None" = None
-    ) -> Any:
-        if context.loop_time is not None:
-            steps = cast("Steps", Metered(steps, context.loop_time))
-        return self.listener.start_slices(steps, on_end)
-
-    def _respond_after_slices(self, slot: PendingResponse, work: "asyncio.Future[Any]") -> None:
-        """Respond later. A pipelined request is carried out even if its client leaves."""
-        if not slot.route.pipelined:
-            slot.end_with_connection()
-        self._responses.begin_work()
-        self._respond_later(slot, work)
-
-    def _on_last_slice(self) -> None:
+    def on_last_slice(self) -> None:
         """Requests that waited for the effects of one in slices may follow."""
         self._responses.end_work()
         if self._deferred and not self._closed:
             asyncio.get_running_loop().call_soon(self.resume)
 
-    def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
-        """Send a response, or keep it until it is next."""
-        responses = self._responses
-        if response is None:
-            responses.forget_refusals(context)
-        elif hasattr(response, "__await__"):
-            self._respond_later(self._slot(route, context, request), response)
-        elif (parts := self._encode(route, context, request, response)) is None:
-            return
-        elif responses.pending:
-            slot = self._slot(route, context, None)
-            slot.complete(parts)
-            responses.add_in_order(slot)
-        else:
-            responses.forget_refusals(context)
-            responses.add(route, parts)
-            if self.listener.request_log.is_on:
-                elapsed_ms = self.listener.clock.mono_ms() - context.received_ms
-                self.listener.request_log.on_response(route, context, self._queue_ms, elapsed_ms, 0)
-
-    def _encode(
-        self, route: Route, context: RequestContext, request: Any, response: Any
-    ) -> list[Any] | None:
-        """A response frame; None if it cannot be encoded, and the connection is closed.
-
-        That is a response of 2 GB or one without memory for it, or a bug of ours: better to close
-        than to never respond.
-        """
-        quotas = self.listener.quotas
-        if context.loop_time is not None:
-            throttle_ms = throttle_of_time(quotas, route, context, request)
-            context.throttle_by(max(throttle_ms, context.throttle_ms))
-            self.mute(throttle_ms)
-        if context.throttle_ms:
-            report_throttle(route, response, context.throttle_ms)
-        if code := getattr(response, "error_code", 0) or error_in_bytes(route, response):
-            route.on_error(code)
-        try:
-            parts = encode_response(route, context.correlation_id, response)
-        except (EncodeError, MemoryError) as problem:
-            log.exception("The response to %s can't be encoded", route.api.key.name)
-            self.close(f"its response can't be encoded: {problem!r}")
-            return None
-        if context.throttle_ms:
-            report_in_bytes(route, response, parts, context.throttle_ms)
-        if quotas.is_active and request is not None:
-            now = self.listener.clock.mono_ms()
-            self.mute(throttle_of_response(quotas, route, context, request, parts, now))
-        return parts
+    def release(self) -> None:
+        """Send the responses that are next, then continue with the requests after them."""
+        if not self._responses.release(self.listener.clock.mono_ms()):
+            self.resume()
+        elif not self._flush_due:
+            # At the end of this iteration: a high watermark ends many produces' waits at once.
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self.resume)
 
     def charge_forwarded(self, context: RequestContext, client: RequestContext) -> int:
         """The throttle, in ms, of the client whose request is in an Envelope."""
@@ -632,67 +534,6 @@ class Connection(asyncio.Protocol):
         """Record the client's software from its ApiVersions request (KIP-511)."""
         self.client_name = (name, version)
 
-    def _respond_later(self, slot: PendingResponse, response: "Awaitable[Any]") -> None:
-        self._responses.wait_for(slot)
-        if asyncio.iscoroutine(response):
-            describe = partial(self._describe, slot.route, self._frame_size)
-            if slot.context.loop_time is not None:
-                response = Metered(response, slot.context.loop_time)
-            response = self.listener.monitor.timed(response, describe)
-        future = asyncio.ensure_future(response)
-        slot.wait_for(future)
-        future.add_done_callback(lambda future: self._on_response(slot, future))
-
-    def _on_response(self, slot: PendingResponse, future: "asyncio.Future[Any]") -> None:
-        if self._closed:
-            if not future.cancelled() and future.exception() is not None:
-                self._log_late_failure(slot, future.exception())
-            return
-        if future.cancelled():
-            self.close("its request was cancelled")
-            return
-        error = future.exception()
-        if isinstance(error, DecodeError):
-            log.warning("Closing %s: %s", self._name, error)
-            self.listener.on_bad_request()
-            self.close()
-            return
-        response = future.result() if error is None else self._late(slot, error)
-        if isinstance(response, asyncio.Future):  # a refusal in slices
-            slot.refuse()
-            slot.wait_for(response)
-            response.add_done_callback(lambda future: self._on_response(slot, future))
-            return
-        context = slot.context
-        if context.loop_time is not None:
-            context.loop_time.begin()
-        parts: list[Any] | None = []
-        if response is not None:
-            parts = self._encode(slot.route, context, slot.request, response)
-        if context.loop_time is not None:
-            record_rest(self.listener.quotas, context)
-        if parts is not None:
-            slot.complete(parts)
-            self._release()
-
-    def _late(self, slot: PendingResponse, error: BaseException) -> Any:
-        if not isinstance(error, Exception):
-            raise error
-        if slot.is_refused:
-            log.error("Failed to refuse %s", slot.route.api.key.name, exc_info=error)
-            self.close("its request could not be refused")
-            return None
-        return self._failed(slot.route, slot.context, slot.request, error)
-
-    def _release(self) -> None:
-        """Send the responses that are next, then continue with the requests after them."""
-        if not self._responses.release(self.listener.clock.mono_ms()):
-            self.resume()
-        elif not self._flush_due:
-            # At the end of this iteration: a high watermark ends many produces' waits at once.
-            self._flush_due = True
-            asyncio.get_running_loop().call_soon(self.resume)
-
     def resume(self) -> None:
         """Write what is ready, and handle the frames that waited for it."""
         self._flush_due = False
@@ -710,29 +551,6 @@ class Connection(asyncio.Protocol):
                 self.listener.on_backlog(self, self._responses.backlog)
 
     # ---- failures
-
-    def _failed(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
-        """The response to a request whose handler raised, or a future of it."""
-        if isinstance(error, InvariantBroken | AssertionError):
-            self.listener.on_invariant_broken(error)
-            raise error
-        if not isinstance(error, KafkaError):
-            error = self.listener.translate(error, f"{route.api.key.name} of {self._name}")
-        if context.loop_time is not None:
-            context.loop_time.fail(error.code)
-        try:
-            refusal = route.api.refuse(route.response_class, request, route.version, error)
-            steps = type(refusal) is GeneratorType
-            return self._start_slices(context, refusal) if steps else refusal
-        except AttributeError:  # this response has no field for an error: Kafka closes, too
-            self.close(f"{route.api.key.name} failed: {error}")
-            return None
-
-    def _log_late_failure(self, slot: PendingResponse, error: BaseException | None) -> None:
-        if isinstance(error, InvariantBroken | AssertionError):
-            self.listener.on_invariant_broken(error)
-        elif not isinstance(error, KafkaError):
-            log.error("%s failed after its client left", slot.route.api.key.name, exc_info=error)
 
     def _refuse_route(self, key: int, version: int, correlation_id: int) -> None:
         if key == ApiKey.API_VERSIONS:
