@@ -132,6 +132,8 @@ if (folder / "stubborn.py").exists():
     step = run_tests.Step("stubborn", [sys.executable, "stubborn.py"])
     jobs = [run_tests.Job("style", [step])]
 else:
+    # A lane runs at a low priority: beside others it may need more than the usual time.
+    process_groups.ProcessGroups.stop.__defaults__ = (180.0,)
     jobs = [run_tests.lane("cpu", "not long", ["test_it.py"])]
     jobs[0].environment["PYTHONPATH"] = str(tool_folder.parent)
 process_groups.interrupt_on_signals()
@@ -156,7 +158,7 @@ def terminate_a_run(folder: Path, started: Path) -> None:
     try:
         wait_until(lambda: started.exists() and started.read_text(), "the job runs", 60)
         run.send_signal(signal.SIGTERM)
-        shown, _ = run.communicate(timeout=60)
+        shown, _ = run.communicate(timeout=200)
     finally:
         run.kill()
     pids = [int(pid) for pid in started.read_text().split()]
