@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.dynamic_configs import DynamicConfigs
     from sparkraft.server.broker.forwarding import Forwarding
     from sparkraft.server.env import Env
+    from sparkraft.server.loop_turns import Turn
+
+
+_OPERATIONS = frozenset(Operation)
 
 
 class ConfigHost(Protocol):
@@ -60,67 +64,92 @@ def forward_checked(
     """
 
     async def forward(broker: ConfigHost, context: "RequestContext", request: Any) -> list[Any]:
-        decided = await _decided(broker, context, request)
-        changes_stores = any(_is_own(broker, resource) for resource in request.resources)
-        if not changes_stores and not any(decided):
+        checked = await _checked(broker, context, request)
+        if checked.is_for_controller:
             return await broker.forwarding.forward(context, request)
-        pairs = list(zip(request.resources, decided, strict=True))
-        kept = [resource for resource, error in pairs if error is None]
         answered: dict[tuple[int, str], Any] = {}
         throttle_time_ms = 0
-        if kept:
-            rest = type(request)(resources=kept, validate_only=request.validate_only)
+        if checked.kept:
+            rest = type(request)(resources=checked.kept, validate_only=request.validate_only)
             response = await broker.forwarding.ask(context, rest)
             throttle_time_ms = response.throttle_time_ms
-            results = _with_stores(broker, result_class, rest, response.responses)
-            answered = {(r.resource_type, r.resource_name): r for r in results}
+            answered = await _with_stores(broker, result_class, rest, response.responses)
+        turn = broker.env.turn(broker.env.work_max.partitions)
         results = []
-        for resource, error in pairs:
-            key = (resource.resource_type, resource.resource_name)
-            found = answered.get(key) if error is None else None
+        for resource, error in zip(request.resources, checked.errors, strict=True):
+            found = answered.get(_key(resource)) if error is None else None
             results.append(found or _result(result_class, resource, error or _MISSING))
+            if turn.is_over(1):
+                await turn.next()
         response = response_class(throttle_time_ms=throttle_time_ms, responses=results)
         return await broker.forwarding.encode(context, response)
 
     return forward
 
 
-async def _decided(
-    broker: ConfigHost, context: "RequestContext", request: Any
-) -> list[KafkaError | None]:
-    """For each resource the result that this broker decides, None: the controller decides."""
+class _Checked:
+    """What this broker decides about the resources of a request.
+
+    Attributes:
+        errors: for each resource the result that this broker decides; None: the controller decides.
+        kept: the resources that the controller decides.
+        is_for_controller: nothing is left to do for this broker.
+    """
+
+    __slots__ = ("errors", "is_for_controller", "kept")
+
+    def __init__(self) -> None:
+        self.errors: list[KafkaError | None] = []
+        self.kept: list[Any] = []
+        self.is_for_controller = True
+
+
+async def _checked(broker: ConfigHost, context: "RequestContext", request: Any) -> _Checked:
     turn = broker.env.turn(broker.env.work_max.partitions)
-    found: list[KafkaError | None] = []
+    found = _Checked()
+    error: KafkaError | None
     for resource in request.resources:
         if is_logger_change(resource):
             operation = AclOperation.ALTER_CONFIGS
-            found.append(logger_result(broker.node_id, context, request, resource, operation))
+            error = logger_result(broker.node_id, context, request, resource, operation)
         else:
-            found.append(_refusal(broker, resource))
+            error = await _refusal(broker, resource, turn)
+        found.errors.append(error)
+        if error is None:
+            found.kept.append(resource)
+        if error is not None or _is_own(broker, resource):
+            found.is_for_controller = False
         if turn.is_over(1 + len(resource.configs)):
             await turn.next()
     return found
 
 
+def _key(resource: Any) -> tuple[int, str]:
+    """Of a resource or its result."""
+    return resource.resource_type, resource.resource_name
+
+
 def _is_own(broker: ConfigHost, resource: Any) -> bool:
-    own = (ResourceType.BROKER, str(broker.node_id))
-    return (resource.resource_type, resource.resource_name) == own
+    return _key(resource) == (ResourceType.BROKER, str(broker.node_id))
 
 
-def _with_stores(
+async def _with_stores(
     broker: ConfigHost, result_class: type, request: Any, results: list[Any]
-) -> list[Any]:
-    """The results, after TLS stores whose files have changed were loaded.
+) -> dict[tuple[int, str], Any]:
+    """The results by resource, after TLS stores whose files have changed were loaded.
 
     A change of this broker's configs that was made does so; it is an error if a store is refused.
     """
-    after = []
+    turn = broker.env.turn(broker.env.work_max.partitions)
+    after = {}
     for result in results:
         error = None
         made = result.error_code == ErrorCode.NONE and not request.validate_only
         if made and _is_own(broker, result):
             error = broker.dynamic_configs.reload_stores()
-        after.append(result if error is None else _result(result_class, result, error))
+        after[_key(result)] = result if error is None else _result(result_class, result, error)
+        if turn.is_over(1):
+            await turn.next()
     return after
 
 
@@ -163,7 +192,7 @@ def logger_result(
     return KafkaError(ErrorCode.NONE)
 
 
-def _refusal(broker: ConfigHost, resource: Any) -> KafkaError | None:
+async def _refusal(broker: ConfigHost, resource: Any, turn: "Turn") -> KafkaError | None:
     """Why this broker could not apply it; None if it could, or the controller will reject it."""
     if resource.resource_type != ResourceType.BROKER:
         return None
@@ -172,24 +201,30 @@ def _refusal(broker: ConfigHost, resource: Any) -> KafkaError | None:
         if name and int(name) != broker.node_id:
             wrong = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
             return KafkaError(ErrorCode.INVALID_REQUEST, wrong)
-        final = _final_values(resource, broker.image.config(ResourceType.BROKER, name))
+        current = broker.image.config(ResourceType.BROKER, name)
+        final = await _final_values(resource, current, turn)
     except (ValueError, KafkaError):
         return None
     return broker.dynamic_configs.objection(name, final)
 
 
-def _final_values(resource: Any, current: "Mapping[str, str]") -> "Mapping[str, str]":
+async def _final_values(
+    resource: Any, current: "Mapping[str, str]", turn: "Turn"
+) -> "Mapping[str, str]":
     """All of a resource's configs after the change; KafkaError if the change is invalid."""
-    if not hasattr(next(iter(resource.configs), None), "config_operation"):
-        return {config.name: config.value for config in resource.configs if config.value}
-    final = dict(current)
+    is_incremental = hasattr(next(iter(resource.configs), None), "config_operation")
+    final = dict(current) if is_incremental else {}
     for config in resource.configs:
-        if config.config_operation not in set(Operation):
-            continue
-        change = Change(config.name, config.config_operation, config.value)
-        value = changed_value(ResourceType.BROKER, change, current.get(config.name))
-        if value is None:
-            final.pop(config.name, None)
-        else:
-            final[config.name] = value
+        if not is_incremental:
+            if config.value:
+                final[config.name] = config.value
+        elif config.config_operation in _OPERATIONS:
+            change = Change(config.name, config.config_operation, config.value)
+            value = changed_value(ResourceType.BROKER, change, current.get(config.name))
+            if value is None:
+                final.pop(config.name, None)
+            else:
+                final[config.name] = value
+        if turn.is_over(1):
+            await turn.next()
     return final
