@@ -34,6 +34,7 @@ from tests.interop.differential.transaction_cases import (
     EPOCHS_FROM,
     add,
     add_offsets,
+    adding_version,
     client_versions,
     commit_offsets,
     end,
@@ -83,8 +84,8 @@ def _wrong(key: ApiKey, version: int, build: Build, when: str = "moved") -> Iter
         yield Case(f"{when}: {label}", key, version, build(**changes), until=is_final)
 
 
-def _added_before(level: int) -> Iterator[Case]:
-    for version in client_versions(ApiKey.ADD_PARTITIONS_TO_TXN, level):
+def _added_before() -> Iterator[Case]:
+    for version in versions_of(ApiKey.ADD_PARTITIONS_TO_TXN):
         yield from _begins(f"moved-add-{version}")
         yield _adds(f"moved-add-{version}")
     for version in versions_of(ApiKey.ADD_OFFSETS_TO_TXN):
@@ -94,22 +95,26 @@ def _added_before(level: int) -> Iterator[Case]:
 
 def _added_after(level: int) -> Iterator[Case]:
     key = ApiKey.ADD_PARTITIONS_TO_TXN
-    for version in client_versions(key, level):
+    for version in versions_of(key):
         name = f"moved-add-{version}"
-        for only in (False, True) if version >= BROKERS_FROM else (False,):
+        adding = adding_version(version, level)
+        if version == adding:
+            yield from _wrong(key, version, lambda n=name, **c: add(n, (MOVED, 1), **c))
+        if version >= BROKERS_FROM:
             yield from _wrong(
                 key,
                 version,
-                lambda n=name, o=only, **c: add(n, (MOVED, 1), verify_only=o, **c),
-                "moved, verified" if only else "moved",
+                lambda n=name, **c: add(n, (MOVED, 1), verify_only=True, **c),
+                "moved, verified",
             )
-        if version >= BROKERS_FROM:
             yield Case("moved: verified", key, version, add(name, FIRST, verify_only=True))
             other = add(name, FIRST, (MOVED, 1), verify_only=True)
             yield Case("moved: not in it", key, version, other)
-        yield Case("moved: added again", key, version, add(name, FIRST), until=is_final)
-        yield Case("moved: one more", key, version, add(name, (MOVED, 1)), until=is_final)
-        yield from fenced(name, key, version, lambda n, **c: add(n, (MOVED, 2), **c))
+        yield Case("moved: added again", key, adding, add(name, FIRST), until=is_final)
+        yield Case("moved: one more", key, adding, add(name, (MOVED, 1)), until=is_final)
+        only = version != adding
+        last = lambda n, o=only, **c: add(n, (MOVED, 2), verify_only=o, **c)  # noqa: E731 (a builder)
+        yield from fenced(name, key, version, last)
     key = ApiKey.ADD_OFFSETS_TO_TXN
     for version in versions_of(key):
         name = f"moved-offsets-{version}"
@@ -438,7 +443,7 @@ def _members_after(level: int) -> Iterator[Case]:
 
 
 def _before(level: int) -> Iterator[Case]:
-    yield from _added_before(level)
+    yield from _added_before()
     yield from _ended_before(level)
     yield from _committed_before(level)
     yield from _initialized_before()

@@ -96,7 +96,7 @@ def absurd_producers(level: int) -> Iterator[Case]:
     )  # fmt: skip
     yield from _of_absurd_producers(
         f"{name}, verified", key,
-        [one for one in client_versions(key, level) if one >= BROKERS_FROM],
+        [one for one in versions_of(key) if one >= BROKERS_FROM],
         lambda label: add(label, (TOPIC, 1), transactional_id=name, verify_only=True),
     )  # fmt: skip
     yield from _of_absurd_producers(

@@ -44,12 +44,22 @@ Producer = tuple[int, int]
 
 
 def client_versions(key: ApiKey, level: int) -> list[int]:
-    """The versions that clients send at a transaction.version.
-
-    At level 0 Kafka fails requests of newer clients, and its transactional id is stuck then.
-    """
+    """The versions that clients send at a transaction.version."""
     last = NEW_CLIENTS_FROM.get(key, 99) if not level else 99
     return [version for version in versions_of(key) if version < last]
+
+
+def unsupported_versions(key: ApiKey) -> list[int]:
+    """The versions that fail at level 0 if they change a transaction.
+
+    In Kafka the transactional id is stuck after such a request, so each case has its own id.
+    """
+    return [version for version in versions_of(key) if version >= NEW_CLIENTS_FROM[key]]
+
+
+def adding_version(version: int, level: int) -> int:
+    """The version of AddPartitionsToTxn that adds before `version` verifies."""
+    return version if level else min(version, BROKERS_FROM - 1)
 
 
 def producer(world: World, name: str, *, by_id: int = 0, by_epoch: int = 0) -> Producer:
@@ -107,6 +117,7 @@ def producer_ids() -> Iterator[Case]:
             continue
         yield Case("recovers", key, version, init(name, by_epoch=0), keep(name), until=is_final)
         yield Case("recovers again", key, version, init(name, by_epoch=-1), until=is_final)
+        yield Case("fenced", key, version, init(name, by_epoch=-2), until=is_final)
         yield Case("wrong epoch", key, version, init(name, by_epoch=7), until=is_final)
         yield Case("wrong id", key, version, init(name, by_id=10**6), until=is_final)
 
@@ -146,36 +157,59 @@ def add(
 
 
 def partitions(level: int) -> Iterator[Case]:
-    """AddPartitionsToTxn: additions, and verifications by brokers."""
+    """AddPartitionsToTxn: additions by clients, and verifications by brokers at each level."""
     key = ApiKey.ADD_PARTITIONS_TO_TXN
-    one, two = (TOPIC, 0), (TOPIC, 1)
-    for version in client_versions(key, level):
+    one = (TOPIC, 0)
+    for version in versions_of(key):
         name = f"add-{version}"
+        adding = adding_version(version, level)
         yield from begins(name)
         if version >= BROKERS_FROM:
             yield Case("verified too early", key, version, add(name, one, verify_only=True))
-        yield Case("added", key, version, add(name, one), until=is_final)
-        yield Case("added again", key, version, add(name, one), until=is_final)
-        yield Case("beside an unknown one", key, version, add(name, two, ("nowhere", 0)))
-        yield Case("beside an unknown partition", key, version, add(name, two, (TOPIC, 99)))
-        if version < BROKERS_FROM:
-            internal = ("__consumer_offsets", 0)
-            yield Case("beside an internal one", key, version, add(name, two, internal))
-        for only in (False, True) if version >= BROKERS_FROM else (False,):
-            what = "verified" if only else "added"
-            wrong = {
-                "wrong epoch": add(name, two, verify_only=only, by_epoch=7),
-                "older epoch": add(name, two, verify_only=only, by_epoch=-1),
-                "wrong id": add(name, two, verify_only=only, by_id=10**6),
-                "unknown id": add(name, two, verify_only=only, transactional_id="stranger"),
-                "empty id": add(name, two, verify_only=only, transactional_id=""),
-            }
-            for label, build in wrong.items():
-                yield Case(f"{what}: {label}", key, version, build, until=is_final)
+        yield Case("added", key, adding, add(name, one), until=is_final)
+        if version == adding:
+            yield from _additions(name, version)
         if version >= BROKERS_FROM:
-            yield Case("verified", key, version, add(name, one, verify_only=True))
-            yield Case("not in it", key, version, add(name, one, two, verify_only=True))
-        yield from fenced(name, key, version, lambda n, **c: add(n, two, **c))
+            yield from _verifications(name, version)
+        only = version != adding
+        last = lambda n, o=only, **c: add(n, (TOPIC, 1), verify_only=o, **c)  # noqa: E731 (a builder)
+        yield from fenced(name, key, version, last)
+
+
+def _additions(name: str, version: int) -> Iterator[Case]:
+    """To a transaction that has partition 0."""
+    key = ApiKey.ADD_PARTITIONS_TO_TXN
+    two = (TOPIC, 1)
+    yield Case("added again", key, version, add(name, (TOPIC, 0)), until=is_final)
+    yield Case("beside an unknown one", key, version, add(name, two, ("nowhere", 0)))
+    yield Case("beside an unknown partition", key, version, add(name, two, (TOPIC, 99)))
+    if version < BROKERS_FROM:
+        internal = ("__consumer_offsets", 0)
+        yield Case("beside an internal one", key, version, add(name, two, internal))
+    yield from _by_wrong_producers("added", name, version, verify_only=False)
+
+
+def _verifications(name: str, version: int) -> Iterator[Case]:
+    """Of a transaction that has partition 0."""
+    key = ApiKey.ADD_PARTITIONS_TO_TXN
+    one, two = (TOPIC, 0), (TOPIC, 1)
+    yield from _by_wrong_producers("verified", name, version, verify_only=True)
+    yield Case("verified", key, version, add(name, one, verify_only=True))
+    yield Case("not in it", key, version, add(name, one, two, verify_only=True))
+
+
+def _by_wrong_producers(what: str, name: str, version: int, *, verify_only: bool) -> Iterator[Case]:
+    two = (TOPIC, 1)
+    wrong = {
+        "wrong epoch": add(name, two, verify_only=verify_only, by_epoch=7),
+        "older epoch": add(name, two, verify_only=verify_only, by_epoch=-1),
+        "wrong id": add(name, two, verify_only=verify_only, by_id=10**6),
+        "unknown id": add(name, two, verify_only=verify_only, transactional_id="stranger"),
+        "empty id": add(name, two, verify_only=verify_only, transactional_id=""),
+    }
+    for label, build in wrong.items():
+        key = ApiKey.ADD_PARTITIONS_TO_TXN
+        yield Case(f"{what}: {label}", key, version, build, until=is_final)
 
 
 def fenced(name: str, key: ApiKey, version: int, build: Any) -> Iterator[Case]:
@@ -467,12 +501,28 @@ def listings() -> Iterator[Case]:
 
 
 def unsupported() -> Iterator[Case]:
-    """EndTxn of a new client at transaction.version 0."""
-    name = "end-of-a-new-client"
-    yield from begins(name)
-    one = add(name, (TOPIC, 0))
-    yield Case("its place", ApiKey.ADD_PARTITIONS_TO_TXN, 3, one, until=is_final)
-    yield Case("at level 0", ApiKey.END_TXN, EPOCHS_FROM, end(name))
+    """Requests of new clients at transaction.version 0, and of brokers on their behalf."""
+    one = (TOPIC, 0)
+    for version in unsupported_versions(ApiKey.END_TXN):
+        name = f"end-of-a-new-client-{version}"
+        yield from begins(name)
+        place = add(name, one)
+        yield Case("its place", ApiKey.ADD_PARTITIONS_TO_TXN, 3, place, until=is_final)
+        yield Case("at level 0", ApiKey.END_TXN, version, end(name))
+    for key, build in (
+        (ApiKey.ADD_PARTITIONS_TO_TXN, add),
+        (ApiKey.TXN_OFFSET_COMMIT, commit_offsets),
+    ):
+        for version in unsupported_versions(key):
+            name = f"{key.name.lower()}-of-a-new-client-{version}"
+            yield from begins(name)
+            yield Case("at level 0", key, version, build(name, one), until=is_final)
+            yield _described(name)
+
+
+def _described(name: str) -> Case:
+    request = k65.DescribeTransactionsRequest(transactional_ids=[name])
+    return Case("after level 0", ApiKey.DESCRIBE_TRANSACTIONS, 0, lambda _: request)
 
 
 def transactions(level: int = 2) -> Iterator[Case]:

@@ -14,6 +14,7 @@ from tests.interop.differential.transaction_cases import (
     keep,
     producer,
     settles,
+    unsupported_versions,
 )
 from tests.interop.differential.world import Case, World
 
@@ -88,3 +89,14 @@ def transactional_produces(level: int = 2) -> Iterator[Case]:
         yield from settles(name)
         late = produce(name, 4, by_epoch=-1 if adds else 0)
         yield Case("transaction: late", key, version, late, until=is_final)
+    if not level:
+        yield from _unsupported()
+
+
+def _unsupported() -> Iterator[Case]:
+    """Produce of new clients at transaction.version 0: the coordinator adds nothing for them."""
+    for version in unsupported_versions(ApiKey.PRODUCE):
+        name = f"produce-of-a-new-client-{version}"
+        yield from begins(name)
+        first = produce(name, 0)
+        yield Case("transaction: at level 0", ApiKey.PRODUCE, version, first, until=is_final)
