@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import random
 import re
 import threading
@@ -18,13 +19,16 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from pyspark.sql.types import StructType
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli import main as cli
 from sparkraft.pipeline.decisions import LostTransactionsError, NotDecidedError, checked_prefix
 from sparkraft.pipeline.exactly_once import Committer, SlotWriter, patient
+from sparkraft.pipeline.options import sink_options
 from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.produce import Producer
+from sparkraft.pipeline.sink import StreamWriter
 from sparkraft.pipeline.transactions import GroupOffsets, TransactionCalls
 from sparkraft.protocol.messages.k00_produce import ProduceRequest
 from sparkraft.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -299,6 +303,73 @@ def test_an_abort_after_the_decision_finishes_the_batch(application):
     with pytest.raises(KilledError):
         committer.commit(ticket, batch, [slot])
     application.committer().abort(ticket)
+    application.check(batches=1)
+
+
+@pytest.mark.parametrize("kind", [ProduceRequest, EndTxnRequest])
+def test_an_abort_ends_a_decision_that_was_not_written_to_its_end(application, kind):
+    """Killed within the driver's own transaction, which an abort of its id would fence."""
+    batch = application.batch(0)
+    killed = Fuse(1, is_sent=kind is ProduceRequest, of=lambda request: isinstance(request, kind))
+    ticket = application.committer().open()
+    slot = written(application, ticket, batch)
+    with pytest.raises(KilledError):
+        application.committer(killed).commit(ticket, batch, [slot])
+    application.committer().abort(ticket)
+    assert application.committed() == []
+    assert decisions(application, committed_only=True) == []
+
+
+def stream_writer(application, monkeypatch, folder):
+    """A writer as each process of a Spark application builds it, which has a folder."""
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{folder},elsewhere")
+    given = {
+        "kafka.bootstrap.servers": application.bootstrap,
+        "topic": application.topic,
+        "transactionalIdPrefix": application.prefix,
+        "checkpointLocation": "state",
+    }
+    return StreamWriter(StructType().add("value", "string"), sink_options(given))
+
+
+def opened(writer):
+    """The ticket of a batch, which Spark opens when it pickles the writer for the tasks."""
+    return pickle.loads(pickle.dumps(writer))._ticket
+
+
+def test_an_abort_without_a_finished_task_aborts_the_tasks_that_run(
+    application, tmp_path, monkeypatch
+):
+    ticket = opened(stream_writer(application, monkeypatch, tmp_path / "spark"))
+    written(application, ticket, application.batch(0))
+    assert described(application).state == "Ongoing"
+    stream_writer(application, monkeypatch, tmp_path / "spark").abort([None], 0)
+    assert application.committed() == []
+
+
+def test_an_older_query_without_a_finished_task_aborts_nothing_of_its_successor(
+    application, tmp_path, monkeypatch
+):
+    """The older one has finished no task when its job fails, so Spark hands over no ticket."""
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    opened(stream_writer(application, monkeypatch, older))
+    ticket, batch = opened(stream_writer(application, monkeypatch, newer)), application.batch(0)
+    slot = written(application, ticket, batch)
+    stream_writer(application, monkeypatch, older).abort([None, None], 0)
+    assert described(application).state == "Ongoing"
+    application.committer().commit(ticket, batch, [slot])
+    application.check(batches=1)
+
+
+def test_a_query_that_has_opened_no_batch_aborts_nothing(
+    application, tmp_path, monkeypatch, caplog
+):
+    ticket, batch = application.committer().open(), application.batch(0)
+    slot = written(application, ticket, batch)
+    stream_writer(application, monkeypatch, tmp_path / "other").abort([None], 0)
+    assert "Batch 0 is aborted when the query starts again" in caplog.text
+    application.committer().commit(ticket, batch, [slot])
     application.check(batches=1)
 
 

@@ -155,6 +155,7 @@ class Application:
 
     def __init__(self, bootstrap: str, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self.timeout_ms = timeout_ms
+        self.bootstrap = bootstrap
         self.options = client_options(bootstrap)
         self.cluster = Cluster(self.options)
         self.topic = name

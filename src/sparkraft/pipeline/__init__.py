@@ -15,6 +15,7 @@ protocol itself and hands Spark Arrow batches.
     partition_history, metadata_rows, metadata_records, metadata_source   tables of the metadata log
     replica_audit   replicas compared
     exactly_once   the transactions of a batch     transactions   their requests
+    driver_ticket   the driver of a stream's batch, for another process that aborts it
     spec, file_fields   the pipeline file   run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
     delta, iceberg   table sinks    table_files, table_fit   what their tasks write

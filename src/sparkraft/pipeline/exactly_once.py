@@ -265,11 +265,19 @@ class Committer:
     def abort(self, ticket: Ticket) -> None:
         """Abort the transactions of a batch that is not decided, also of tasks that still run.
 
-        A newer driver has done this already.
+        A newer driver has done this already; nothing of it is aborted.
         """
-        found = self._calls.describe(self._driver)
-        if found is None or found.producer == ticket.driver:
-            self.open()
+        self._finished = None
+        # A decision that was not written to its end. Its abort by InitProducerId would raise the
+        # epoch, and then the request itself would be refused.
+        self._calls.end(self._driver, ticket.driver, committed=False)
+        try:
+            self._calls.init(self._driver, ticket.driver)
+        except KafkaError as error:
+            if error.code in NOT_COMMITTED:
+                return
+            raise
+        self._settle()
 
     def recover(self) -> Recovery:
         """Finish or abort what a driver has left that will not run again soon.

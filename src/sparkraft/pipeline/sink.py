@@ -9,11 +9,15 @@ Without `transactionalIdPrefix`, a task that fails is run again by Spark and its
 again; within a task nothing is doubled. With it, a writer takes part in the protocol of
 `exactly_once`: Spark pickles a writer for the tasks before each batch, and at no other time, so the
 driver opens the batch then.
+
+Spark aborts a stream's batch with a writer that it builds anew in another process, and hands over
+the results of finished tasks only. So the driver leaves its ticket in a file (`driver_ticket`).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +41,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from sparkraft.pipeline import encode, lag_group
+from sparkraft.pipeline import driver_ticket, encode, lag_group
 from sparkraft.pipeline.decisions import QueryBatch, Slot, Ticket, checked_prefix
 from sparkraft.pipeline.exactly_once import Committer, SlotWriter, patient
 from sparkraft.pipeline.places import OptionError
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sparkraft.pipeline.options import SinkOptions
+
+log = logging.getLogger(__name__)
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -87,8 +93,11 @@ class _Writer(PickledElsewhere):
 
     def __getstate__(self) -> dict[str, Any]:
         if self._options.transactional_id_prefix and self._ticket is None:
-            self._ticket = Committer.of(self._options).open()
+            self._ticket = self._opened()
         return self.__dict__
+
+    def _opened(self) -> Ticket:
+        return Committer.of(self._options).open()
 
     def _write(self, rows: Iterator[pa.RecordBatch], batch: Callable[[], QueryBatch]) -> Written:
         if self._ticket is None:
@@ -156,16 +165,20 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             Committer.of(self._options).commit(ticket, batch, slots, shown)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Abort the transactions of a batch that failed."""
-        del batchId
+        """Abort the transactions of a batch that failed, also of tasks that still run."""
         if not self._options.transactional_id_prefix:
             return
         tickets = [each.ticket for each in messages if isinstance(each, Written) and each.ticket]
-        committer = Committer.of(self._options)
-        if tickets:
-            committer.abort(tickets[0])
+        ticket = tickets[0] if tickets else driver_ticket.kept(self._options)
+        if ticket is None:
+            log.warning("Batch %d is aborted when the query starts again", batchId)
         else:
-            committer.open()
+            Committer.of(self._options).abort(ticket)
+
+    def _opened(self) -> Ticket:
+        ticket = super()._opened()
+        driver_ticket.keep(ticket, self._options)
+        return ticket
 
 
 def checked_columns(schema: StructType, options: SinkOptions) -> tuple[str, ...]:

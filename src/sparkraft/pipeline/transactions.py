@@ -90,9 +90,17 @@ class TransactionCalls:
         self.cluster = cluster
         self.timeout_ms = timeout_ms
 
-    def init(self, transactional_id: str) -> ProducerEpoch:
-        """Abort the open transaction of an id, fence its producer, and return the next epoch."""
-        request = requests.init_producer_id(transactional_id, timeout_ms=self.timeout_ms)
+    def init(self, transactional_id: str, current: ProducerEpoch = NO_PRODUCER) -> ProducerEpoch:
+        """Abort the open transaction of an id, fence its producer, and return the next epoch.
+
+        Args:
+            transactional_id: the id.
+            current: its producer. The coordinator refuses the request if the id has another one
+                by now (KIP-360), so nothing of a successor is fenced.
+        """
+        request = requests.init_producer_id(
+            transactional_id, timeout_ms=self.timeout_ms, current=current
+        )
 
         def attempt() -> ProducerEpoch:
             answer = self._ask(transactional_id, request)
