@@ -25,9 +25,9 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from benchmarks.loop_bounds import bounds
 from benchmarks.loop_group_rows import GROUP_ROWS
 from benchmarks.loop_large_rows import LARGE_ROWS
 from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
+from benchmarks.loop_outcome import Load, NotMeasuredError, Outcome
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.report import Row, Table
@@ -68,26 +69,9 @@ CLEANED_AFTER_S = 2
 
 CLEANING_S_MAX = 60
 P99_MS_MAX = 10.0
+ERROR_LENGTH_MAX = 300
 TOPICS, PARTITIONS = 3_000, 4
 DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "100", "log.retention.check.interval.ms": "500"}
-
-
-@dataclass
-class Outcome:
-    """One round of one node."""
-
-    latencies: list[float]
-    figures: dict[str, float] = field(default_factory=dict)
-    """Name with unit → value; more is better if the unit is MB/s."""
-
-    @property
-    def p99(self) -> float:
-        """In ms."""
-        return sorted(self.latencies)[len(self.latencies) * 99 // 100]
-
-
-Load = Callable[[NodeProcess, int], Outcome]
-"""Runs one round on a node; the number of the round makes names unique."""
 
 
 def text_batch(records: int = 64, record_bytes: int = 1024) -> bytes:
@@ -294,11 +278,36 @@ def recover(node: NodeProcess) -> None:
     """Start a node again if it ended, and wait until it serves."""
     if node.process is not None and node.process.poll() is not None:
         node.wait()
+    if node.process is None:
         node.start()
 
 
-def row(table: Table, name: str, nodes: dict[str, NodeProcess]) -> None:
-    """Measure one row on both and add its figures."""
+def add_row(table: Table, name: str, nodes: dict[str, NodeProcess]) -> None:
+    """Measure one row on all nodes and add its figures, or why it has none."""
+    try:
+        rows = measured(name, nodes)
+    except NotMeasuredError as error:
+        rows = [Row(f"{name}: not measured", "", cell(error), None)]
+    except Exception as error:  # the other rows are measured
+        traceback.print_exc()
+        rows = [Row(f"{name}: failed", cell(error), "", None, failed=True)]
+    for each in rows:
+        table.add(each)
+    for node in nodes.values():
+        recover(node)
+
+
+def cell(error: Exception) -> str:
+    """The beginning of an error's text, in one line."""
+    words = " ".join(f"{type(error).__name__}: {error}".replace("|", "/").split())
+    return words if len(words) <= ERROR_LENGTH_MAX else f"{words[:ERROR_LENGTH_MAX]}..."
+
+
+def measured(name: str, nodes: dict[str, NodeProcess]) -> list[Row]:
+    """The figures of one row.
+
+    Kafka's part is left out if its node closes the probe's connection.
+    """
     load, rounds = ROWS[name]
     epoch, (_, offset) = quorum_epoch(nodes["ours"]), changes_since(nodes["ours"], -1)
     outcomes: dict[str, list[Outcome]] = {who: [] for who in nodes}
@@ -310,27 +319,29 @@ def row(table: Table, name: str, nodes: dict[str, NodeProcess]) -> None:
                 if who == "ours":
                     raise
                 recover(nodes[who])
+    rows = []
     if not outcomes.get("kafka", [None]):
         del outcomes["kafka"]
-        table.add(Row(f"{name}: not compared", "", "closed the probe's connection", None))
+        rows.append(Row(f"{name}: not compared", "", "closed the probe's connection", None))
     p99 = {who: statistics.median(one.p99 for one in found) for who, found in outcomes.items()}
     highest = {who: max(max(one.latencies) for one in found) for who, found in outcomes.items()}
     ours, kafka = p99["ours"], p99.get("kafka", 0.0)
     bound = max(P99_MS_MAX, kafka)
-    table.add(
+    rows.append(
         Row(f"{name}: probe p99", f"{ours:.1f} ms", f"{kafka:.1f} ms", ours / bound, at_most=1)
     )
     ours, kafka = highest["ours"], highest.get("kafka", 0.0)
-    table.add(Row(f"{name}: probe max", f"{ours:.0f} ms", f"{kafka:.0f} ms", None))
+    rows.append(Row(f"{name}: probe max", f"{ours:.0f} ms", f"{kafka:.0f} ms", None))
     changes, _ = changes_since(nodes["ours"], offset)
     lost = quorum_epoch(nodes["ours"]) - epoch + len(changes)
-    table.add(Row(f"{name}: elections, fencings", str(lost), "none", lost, at_most=0))
+    rows.append(Row(f"{name}: elections, fencings", str(lost), "none", lost, at_most=0))
     for what in outcomes["ours"][0].figures:
         a, b = (
             statistics.median(one.figures[what] for one in outcomes.get(who, outcomes["ours"]))
             for who in ("ours", "kafka")
         )
-        table.add(Row(f"{name}: {what}", f"{a:.2f}", f"{b:.2f}", a / b))
+        rows.append(Row(f"{name}: {what}", f"{a:.2f}", f"{b:.2f}", a / b))
+    return rows
 
 
 def warm(node: NodeProcess) -> None:
@@ -365,9 +376,11 @@ def main() -> int:
         for node in nodes.values():
             create_topic(node.port, "probe", 1)
             warm(node)
-        for name in options.rows or ROWS:
-            row(table, name, nodes)
-    table.print()
+        try:
+            for name in options.rows or ROWS:
+                add_row(table, name, nodes)
+        finally:
+            table.print()
     return 0 if table.met else 1
 
 

@@ -15,12 +15,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
 from benchmarks.loop_api_rows import SECONDS, Asking, Measured
 from benchmarks.loop_more_rows import cold_with, ours_alone
+from benchmarks.loop_outcome import NotMeasuredError
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.registered_brokers import RegisteredBrokers
@@ -109,26 +110,40 @@ def _started(program: str, *arguments: object) -> "subprocess.Popen[str]":
 
 @contextmanager
 def slow_disk(node: NodeProcess) -> Iterator[None]:
-    """Limit the reads of a node's process from the device of its log directory."""
-    device = os.stat(node.log_dir).st_dev
-    group = BLKIO / f"bench-{node.port}"
+    """Limit the reads of a node's process from the device of its log directory.
+
+    Raises:
+        NotMeasuredError: this machine cannot limit a disk.
+    """
     assert node.process is not None
+    group = BLKIO / f"bench-{node.port}"
     try:
-        group.mkdir()
-    except OSError as error:
-        raise RuntimeError(f"a disk can be limited only as root, by {BLKIO}: {error}") from error
-    try:
-        name = f"{os.major(device)}:{os.minor(device)}"
-        (group / "blkio.throttle.read_bps_device").write_text(f"{name} {DISK_BYTES_PER_S}")
-        (group / "blkio.throttle.read_iops_device").write_text(f"{name} {DISK_READS_PER_S}")
+        _limit(group, os.stat(node.log_dir).st_dev)
         (group / "cgroup.procs").write_text(str(node.process.pid))
+    except OSError as error:
+        with suppress(FileNotFoundError):
+            group.rmdir()
+        reason = f"only root can limit a disk, by the cgroups in {BLKIO}: {error}"
+        raise NotMeasuredError(reason) from error
+    try:
         yield
     finally:
-        (BLKIO / "cgroup.procs").write_text(str(node.process.pid))
+        with suppress(ProcessLookupError):  # it has ended
+            (BLKIO / "cgroup.procs").write_text(str(node.process.pid))
         group.rmdir()
 
 
+def _limit(group: Path, device: int) -> None:
+    """Create a group of processes that read slowly from this device."""
+    group.mkdir()
+    name = f"{os.major(device)}:{os.minor(device)}"
+    (group / "blkio.throttle.read_bps_device").write_text(f"{name} {DISK_BYTES_PER_S}")
+    (group / "blkio.throttle.read_iops_device").write_text(f"{name} {DISK_READS_PER_S}")
+
+
 def slow_disk_row(node: NodeProcess, number: int) -> Measured:
+    with slow_disk(node):
+        pass  # if it cannot be limited, nothing is written
     return cold_with(node, f"slow-{number}", SLOW_MEGABYTES, lambda: slow_disk(node))
 
 

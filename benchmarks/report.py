@@ -14,6 +14,7 @@ class Row:
         ratio: ours to the other's; None where there is none.
         at_least: the ratio that is promised, where more is better.
         at_most: the ratio that is promised, where less is better.
+        failed: nothing was measured because of an error; counts as a promise that was missed.
     """
 
     what: str
@@ -22,10 +23,13 @@ class Row:
     ratio: float | None
     at_least: float | None = None
     at_most: float | None = None
+    failed: bool = False
 
     @property
     def met(self) -> bool:
         """Whether what is promised holds; True where nothing is."""
+        if self.failed:
+            return False
         if self.ratio is None:
             return True
         low = self.at_least is None or self.ratio >= self.at_least
@@ -37,6 +41,15 @@ class Row:
         if self.at_least is not None:
             return f"≥ {self.at_least:g}"
         return f"≤ {self.at_most:g}" if self.at_most is not None else ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the promise was kept, in words."""
+        if self.failed:
+            return "**failed**"
+        if not self.promise:
+            return ""
+        return "met" if self.met else "**missed**"
 
 
 @dataclass
@@ -62,7 +75,5 @@ class Table:
         print("|---|---|---|---|---|---|")
         for row in self.rows:
             ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
-            verdict = "" if not row.promise else ("met" if row.met else "**missed**")
-            print(
-                f"| {row.what} | {row.ours} | {row.against} | {ratio} | {row.promise} | {verdict} |"
-            )
+            cells = row.what, row.ours, row.against, ratio, row.promise, row.verdict
+            print("|", " | ".join(cells), "|")

@@ -1,0 +1,115 @@
+"""Rows of `./bench loop`: what is printed if one cannot be measured."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import bench_loop, loop_large_rows
+from benchmarks.bench_loop import ROWS, add_row
+from benchmarks.loop_outcome import NotMeasuredError, Outcome
+from benchmarks.report import Table
+
+
+class Node:
+    """A node that runs until it is killed."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.log_dir = "/"
+        self.starts = 0
+        self.kills = False
+        self.process = SimpleNamespace(poll=lambda: 1 if self.kills else None, pid=1)
+
+    def wait(self) -> None:
+        self.process = None
+
+    def start(self) -> None:
+        self.starts += 1
+
+
+@pytest.fixture
+def nodes(monkeypatch):
+    monkeypatch.setattr(bench_loop, "quorum_epoch", lambda _: 1)
+    monkeypatch.setattr(bench_loop, "changes_since", lambda *_: ([], 10))
+    return {"ours": Node(1), "kafka": Node(2)}
+
+
+def measured(monkeypatch, nodes, load):
+    monkeypatch.setitem(ROWS, "some", (load, 1))
+    table = Table("")
+    add_row(table, "some", nodes)
+    return table
+
+
+def test_a_row_that_fails_is_in_the_table_and_fails_it(monkeypatch, nodes):
+    def load(*_):
+        raise AssertionError("no\nleader | after 60 s")
+
+    table = measured(monkeypatch, nodes, load)
+    assert [row.what for row in table.rows] == ["some: failed"]
+    assert table.rows[0].ours == "AssertionError: no leader / after 60 s"
+    assert table.rows[0].verdict == "**failed**"
+    assert not table.met
+
+
+def test_a_node_that_ended_serves_the_next_row(monkeypatch, nodes):
+    def load(*_):
+        nodes["ours"].kills = True
+        raise ConnectionError("the probe ended before its time")
+
+    assert not measured(monkeypatch, nodes, load).met
+    assert nodes["ours"].starts == 1
+    assert nodes["kafka"].starts == 0
+
+
+def test_a_row_that_this_machine_cannot_run_says_why(monkeypatch, nodes):
+    def load(*_):
+        raise NotMeasuredError("only root can limit a disk")
+
+    table = measured(monkeypatch, nodes, load)
+    assert table.rows[0].what == "some: not measured"
+    assert "only root can limit a disk" in table.rows[0].against
+    assert table.met
+
+
+def test_a_disk_that_cannot_be_limited_is_no_error(monkeypatch, nodes, tmp_path):
+    monkeypatch.setattr(loop_large_rows, "BLKIO", tmp_path / "no-such-controller")
+    monkeypatch.setattr(loop_large_rows, "cold_with", lambda *_: pytest.fail("it was measured"))
+    with pytest.raises(NotMeasuredError, match="no-such-controller"):
+        loop_large_rows.slow_disk_row(nodes["ours"], 0)
+
+
+def test_the_table_is_printed_if_the_run_is_interrupted(monkeypatch, nodes, capsys):
+    class Entered(Node):
+        def __init__(self, *_, **__) -> None:
+            super().__init__(1)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    def rows(name, _):
+        if name == "topics":
+            raise KeyboardInterrupt
+        return [bench_loop.Row(f"{name}: probe p99", "1.0 ms", "", None)]
+
+    monkeypatch.setattr(bench_loop, "SparkraftNode", Entered)
+    monkeypatch.setattr(bench_loop, "create_topic", lambda *_: None)
+    monkeypatch.setattr(bench_loop, "warm", lambda _: None)
+    monkeypatch.setattr(bench_loop, "measured", rows)
+    monkeypatch.setattr(sys, "argv", ["loop", "--without-kafka", "segments", "topics"])
+    with pytest.raises(KeyboardInterrupt):
+        bench_loop.main()
+    assert "| segments: probe p99 | 1.0 ms |" in capsys.readouterr().out
+
+
+def test_figures_are_compared_with_kafka(monkeypatch, nodes):
+    def load(node, _):
+        return Outcome([1.0] * 99 + [9.0], {"MB/s": 10.0 * node.port})
+
+    rows = {row.what: row for row in measured(monkeypatch, nodes, load).rows}
+    assert rows["some: probe p99"].met
+    assert rows["some: MB/s"].ratio == 0.5
