@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,12 +34,12 @@ from typing import Any
 
 from benchmarks.bench_beside_kafka import BenchKafka
 from benchmarks.bench_node import ask, create_topic, produce_frames
-from benchmarks.loop_api_rows import API_ROWS, Measured
+from benchmarks.loop_api_rows import API_ROWS
 from benchmarks.loop_bounds import bounds
 from benchmarks.loop_group_rows import GROUP_ROWS
 from benchmarks.loop_large_rows import LARGE_ROWS
 from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
-from benchmarks.loop_outcome import Load, NotMeasuredError, Outcome
+from benchmarks.loop_outcome import Interruptions, Load, NotMeasuredError, Outcome
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.report import Row, Table
@@ -49,12 +49,6 @@ from sparkraft.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from sparkraft.protocol.messages.k55_describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-)
-from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest
 from sparkraft.records.record import BatchBuilder
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import NodeProcess, SparkraftNode
@@ -235,11 +229,6 @@ def size_of(node: NodeProcess, topic: str) -> int:
     return total
 
 
-def beside(load: Callable[[NodeProcess, int], Measured]) -> Load:
-    """A row of another file as one of this table."""
-    return lambda node, number: Outcome(*load(node, number))
-
-
 ROWS: dict[str, tuple[Load, int]] = {
     "segments": (segments_row, 1),
     "topics": (topics_row, 1),
@@ -249,29 +238,12 @@ ROWS: dict[str, tuple[Load, int]] = {
     "validation": (produce_row(), ROUNDS),
     "append-time": (produce_row(message_timestamp_type="LogAppendTime"), ROUNDS),
     "cleaner": (cleaner_row, 1),
-    **{name: (beside(load), 1) for name, load in API_ROWS.items()},
-    **{name: (beside(load), 1) for name, load in GROUP_ROWS.items()},
-    **{name: (beside(load), 1) for name, load in MORE_ROWS.items()},
-    **{name: (beside(load), 1) for name, load in LARGE_ROWS.items()},
+    **{name: (load, 1) for name, load in API_ROWS.items()},
+    **{name: (load, 1) for name, load in GROUP_ROWS.items()},
+    **{name: (load, 1) for name, load in MORE_ROWS.items()},
+    **{name: (load, 1) for name, load in LARGE_ROWS.items()},
 }
 """Name → load, rounds."""
-
-
-def changes_since(node: NodeProcess, offset: int) -> tuple[list[str], int]:
-    """What became of the broker after `offset` of the metadata log, and the present offset."""
-    request = DescribeHistoryRequest(broker_ids=[1], events_max=1_000)
-    _, answer = ask(node.port, ApiKey.DESCRIBE_HISTORY, 0, request)
-    assert answer.error_code == 0, answer
-    changes = answer.brokers[0].changes
-    return [change.what for change in changes if change.offset > offset], answer.offset
-
-
-def quorum_epoch(node: NodeProcess) -> int:
-    """The epoch of the metadata quorum."""
-    partition = DescribeQuorumRequestPartitionData(partition_index=0)
-    topic = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
-    _, answer = ask(node.port, ApiKey.DESCRIBE_QUORUM, 1, DescribeQuorumRequest(topics=[topic]))
-    return int(answer.topics[0].partitions[0].leader_epoch)
 
 
 def recover(node: NodeProcess) -> None:
@@ -309,7 +281,7 @@ def measured(name: str, nodes: dict[str, NodeProcess]) -> list[Row]:
     Kafka's part is left out if its node closes the probe's connection.
     """
     load, rounds = ROWS[name]
-    epoch, (_, offset) = quorum_epoch(nodes["ours"]), changes_since(nodes["ours"], -1)
+    interruptions = Interruptions(nodes["ours"])
     outcomes: dict[str, list[Outcome]] = {who: [] for who in nodes}
     for number in range(rounds):
         for who in sorted(nodes, reverse=number % 2 == 1):
@@ -332,16 +304,26 @@ def measured(name: str, nodes: dict[str, NodeProcess]) -> list[Row]:
     )
     ours, kafka = highest["ours"], highest.get("kafka", 0.0)
     rows.append(Row(f"{name}: probe max", f"{ours:.0f} ms", f"{kafka:.0f} ms", None))
-    changes, _ = changes_since(nodes["ours"], offset)
-    lost = quorum_epoch(nodes["ours"]) - epoch + len(changes)
+    counted = [one.interruptions for one in outcomes["ours"] if one.interruptions is not None]
+    lost = sum(counted) if counted else interruptions.count()
     rows.append(Row(f"{name}: elections, fencings", str(lost), "none", lost, at_most=0))
     for what in outcomes["ours"][0].figures:
-        a, b = (
-            statistics.median(one.figures[what] for one in outcomes.get(who, outcomes["ours"]))
-            for who in ("ours", "kafka")
-        )
-        rows.append(Row(f"{name}: {what}", f"{a:.2f}", f"{b:.2f}", a / b))
+        values = [median_of(outcomes.get(who, []), what) for who in ("ours", "kafka")]
+        rows.append(figure_row(f"{name}: {what}", *values))
     return rows
+
+
+def median_of(outcomes: Sequence[Outcome], what: str) -> float | None:
+    """A figure over all rounds; None if it was not measured."""
+    found = [one.figures[what] for one in outcomes if what in one.figures]
+    return statistics.median(found) if found else None
+
+
+def figure_row(what: str, ours: float | None, kafka: float | None) -> Row:
+    """A figure of ours beside Kafka's."""
+    ratio = ours / kafka if ours is not None and kafka else None
+    cells = ["" if value is None else f"{value:.2f}" for value in (ours, kafka)]
+    return Row(what, cells[0], cells[1], ratio)
 
 
 def warm(node: NodeProcess) -> None:

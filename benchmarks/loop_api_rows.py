@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
+from benchmarks.loop_outcome import Load, Outcome
 from benchmarks.measure import cpu_seconds
 from benchmarks.probe import Probe, receive
 from sparkraft.base.ids import Uuid
@@ -39,9 +40,6 @@ TOPICS, PARTITIONS = 3_000, 4
 CONSUMERS, EACH, RECORDS_PER_S = 4, 2_500, 50
 RESPONSE_HEAD = 5
 """Bytes before a flexible response: correlation id and no tagged fields."""
-
-Measured = tuple[list[float], dict[str, float]]
-"""The probe's latencies in ms, and figures by name."""
 
 
 class Asking:
@@ -87,19 +85,17 @@ class Asking:
             thread.join(60)
 
 
-def flood_row(
-    prepare: Callable[[NodeProcess], Sequence[bytes]], clients: int = 1
-) -> Callable[[NodeProcess, int], Measured]:
+def flood_row(prepare: Callable[[NodeProcess], Sequence[bytes]], clients: int = 1) -> Load:
     """Beside clients that send what `prepare` returns."""
 
-    def load(node: NodeProcess, _number: int) -> Measured:
+    def load(node: NodeProcess, _number: int) -> Outcome:
         frames = prepare(node)
         with Asking(node.port, frames, clients) as asking:
             time.sleep(0.5)
             before = asking.answers
             latencies = Probe(node.port, "probe", SECONDS).latencies()
             answers = (asking.answers - before) / SECONDS
-        return latencies, {"answers/s": answers}
+        return Outcome(latencies, {"answers/s": answers})
 
     return load
 
@@ -262,7 +258,7 @@ def producing(port: int, topics: Sequence[str]) -> Any:
         thread.join(30)
 
 
-def sessions(node: NodeProcess, number: int) -> Measured:
+def sessions(node: NodeProcess, number: int) -> Outcome:
     """Consumers of many partitions, few of which get records."""
     topics = [f"wide-{number}-{index}" for index in range(CONSUMERS)]
     consumers = [
@@ -286,10 +282,10 @@ def sessions(node: NodeProcess, number: int) -> Measured:
         }
     for consumer in consumers:
         consumer.stop()
-    return latencies, figures
+    return Outcome(latencies, figures)
 
 
-API_ROWS: dict[str, Callable[[NodeProcess, int], Measured]] = {
+API_ROWS: dict[str, Load] = {
     "sessions": sessions,
     "metadata": flood_row(all_topics, clients=20),
     "configs": flood_row(broker_configs),

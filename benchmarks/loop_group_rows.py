@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.bench_node import ask, create_topic, request
-from benchmarks.loop_api_rows import Measured, flood_row
+from benchmarks.loop_api_rows import flood_row
 from benchmarks.loop_more_rows import ours_alone
+from benchmarks.loop_outcome import Load
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k08_offset_commit as k08
 from sparkraft.protocol.messages import k10_find_coordinator as k10
@@ -122,7 +123,7 @@ def commit(group_id: str) -> k08.OffsetCommitRequest:
     return k08.OffsetCommitRequest(group_id=group_id, topics=[topic])
 
 
-GROUP_ROWS: dict[str, Callable[[NodeProcess, int], Measured]] = {
+GROUP_ROWS: dict[str, Load] = {
     "members": flood_row(joins(MANY)),
     "wide": ours_alone(flood_row(joins(VERY_MANY))),
     "pattern": ours_alone(flood_row(patterns)),

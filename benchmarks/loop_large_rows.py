@@ -12,16 +12,16 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
-from benchmarks.loop_api_rows import SECONDS, Asking, Measured
+from benchmarks.loop_api_rows import SECONDS, Asking
 from benchmarks.loop_more_rows import cold_with, ours_alone
-from benchmarks.loop_outcome import NotMeasuredError
+from benchmarks.loop_outcome import Load, NotMeasuredError, Outcome, watched
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.registered_brokers import RegisteredBrokers
@@ -64,7 +64,7 @@ PARTITIONS_AT_ONCE = 5_000
 # ---- fan-out
 
 
-def fanout(node: NodeProcess, number: int) -> Measured:
+def fanout(node: NodeProcess, number: int) -> Outcome:
     topic = f"fan-{number}"
     create_topic(
         node.port, topic, PARTITIONS, segment_bytes=str(16 << 20), retention_bytes=str(64 << 20)
@@ -89,15 +89,18 @@ def fanout(node: NodeProcess, number: int) -> Measured:
     )
     into = produced["bytes_out"] / produced["seconds"] / 1e6
     out = consumed["bytes"] / consumed["seconds"] / 1e6
-    return latencies, {
-        "MB/s in and out": into + out,
-        "MB/s in": into,
-        "MB/s out": out,
-        "produce p99 ms": produced["p99_us"] / 1000,
-        "KB per Fetch": consumed["bytes"] / 1000 / consumed["fetches"],
-        "CPU ms/MB": used * 1000 / (into + out),
-        "CPU of the consumers, cores": consumed["cpu_seconds"] / consumed["seconds"],
-    }
+    return Outcome(
+        latencies,
+        {
+            "MB/s in and out": into + out,
+            "MB/s in": into,
+            "MB/s out": out,
+            "produce p99 ms": produced["p99_us"] / 1000,
+            "KB per Fetch": consumed["bytes"] / 1000 / consumed["fetches"],
+            "CPU ms/MB": used * 1000 / (into + out),
+            "CPU of the consumers, cores": consumed["cpu_seconds"] / consumed["seconds"],
+        },
+    )
 
 
 def _started(program: str, *arguments: object) -> "subprocess.Popen[str]":
@@ -141,7 +144,7 @@ def _limit(group: Path, device: int) -> None:
     (group / "blkio.throttle.read_iops_device").write_text(f"{name} {DISK_READS_PER_S}")
 
 
-def slow_disk_row(node: NodeProcess, number: int) -> Measured:
+def slow_disk_row(node: NodeProcess, number: int) -> Outcome:
     with slow_disk(node):
         pass  # if it cannot be limited, nothing is written
     return cold_with(node, f"slow-{number}", SLOW_MEGABYTES, lambda: slow_disk(node))
@@ -163,7 +166,7 @@ def commit_frame(first: int) -> bytes:
     return request(ApiKey.OFFSET_COMMIT, 8, message)
 
 
-def coordinator(node: NodeProcess, _number: int) -> Measured:
+def coordinator(node: NodeProcess, _number: int) -> Outcome:
     create_topic(node.port, "loaded", COMMIT_PARTITIONS)
     _until_found(node)
     frame = commit_frame(1)
@@ -174,23 +177,21 @@ def coordinator(node: NodeProcess, _number: int) -> Measured:
     node.stop()
     node.start()
     begun = time.monotonic()
-    loaded: list[float] = []
-
-    def until_loaded() -> None:
-        _until_found(node)
-        loaded.append(time.monotonic() - begun)
-
-    thread = threading.Thread(target=until_loaded)
-    thread.start()
-    latencies: list[float] = []
-    while thread.is_alive():
-        latencies += Probe(node.port, "probe", 2).latencies()
-    thread.join()
-    return latencies, {"loaded s": loaded[0]}
+    create_topic(node.port, "probe", 1)  # returns when the restarted broker leads it
+    return watched(node, lambda: _while_it_loads(node, begun))
 
 
-def _until_found(node: NodeProcess) -> None:
-    """Wait until the group's offsets can be fetched."""
+def _while_it_loads(node: NodeProcess, begun: float) -> Outcome:
+    with ThreadPoolExecutor(1) as pool:
+        loaded = pool.submit(_until_found, node)
+        latencies = Probe(node.port, "probe", 2).latencies()
+        while not loaded.done():
+            latencies += Probe(node.port, "probe", 2).latencies()
+        return Outcome(latencies, {"loaded s": loaded.result() - begun})
+
+
+def _until_found(node: NodeProcess) -> float:
+    """Wait until the group's offsets can be fetched; when that was."""
     group = k09.OffsetFetchRequestGroup(group_id="loaded", topics=None)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -198,7 +199,7 @@ def _until_found(node: NodeProcess) -> None:
         ask(node.port, ApiKey.FIND_COORDINATOR, 4, key)
         _, answer = ask(node.port, ApiKey.OFFSET_FETCH, 8, k09.OffsetFetchRequest(groups=[group]))
         if answer.groups[0].error_code == 0:
-            return
+            return time.monotonic()
         time.sleep(0.1)
     raise AssertionError("the coordinator has not loaded its partition after 120 s")
 
@@ -206,7 +207,7 @@ def _until_found(node: NodeProcess) -> None:
 # ---- a long metadata log
 
 
-def explain(_node: NodeProcess, _number: int) -> Measured:
+def explain(_node: NodeProcess, _number: int) -> Outcome:
     """On a node of its own, whose log is made longer while it is stopped."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -220,7 +221,8 @@ def explain(_node: NodeProcess, _number: int) -> Measured:
         history = k10002.DescribeHistoryRequest(
             topics=[k10002.HistoryTopic(name="probe")], events_max=1_000, whole_log=True
         )
-        return _beside_asking(node.port, request(ApiKey.DESCRIBE_HISTORY, 0, history))
+        frame = request(ApiKey.DESCRIBE_HISTORY, 0, history)
+        return watched(node, lambda: _beside_asking(node.port, frame))
 
 
 def _lengthen(log_dir: Path) -> None:
@@ -242,17 +244,17 @@ def _lengthen(log_dir: Path) -> None:
     disk.close()
 
 
-def _beside_asking(port: int, frame: bytes) -> Measured:
+def _beside_asking(port: int, frame: bytes) -> Outcome:
     with Asking(port, [frame], 1) as asking:
         latencies: list[float] = []
         begun = time.monotonic()
         while len(latencies) < 100 * SECONDS or not asking.answers:
             latencies += Probe(port, "probe", 2).latencies()
         answers = asking.answers / (time.monotonic() - begun)
-    return latencies, {"answers/s": answers}
+    return Outcome(latencies, {"answers/s": answers})
 
 
-def snapshot(_node: NodeProcess, _number: int) -> Measured:
+def snapshot(_node: NodeProcess, _number: int) -> Outcome:
     """On a node of its own, whose topics are on brokers without replicas."""
     overrides = {
         "metadata.log.max.snapshot.interval.ms": "500",
@@ -283,9 +285,10 @@ def snapshot(_node: NodeProcess, _number: int) -> Measured:
             frame = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, change)
             folder_of = next(Path(folder).rglob("__cluster_metadata-0"))
             before = _snapshots(folder_of)
-            latencies, _ = _beside_asking(node.port, frame)
+            outcome = watched(node, lambda: _beside_asking(node.port, frame))
             made = len(_snapshots(folder_of) - before)
-    return latencies, {"snapshots": float(made)}
+    outcome.figures = {"snapshots": float(made)}
+    return outcome
 
 
 def _snapshots(folder: Path) -> set[str]:
@@ -307,7 +310,7 @@ def _create_elsewhere(port: int, name: str, count: int) -> None:
     assert answer.topics[0].error_code == 0, answer
 
 
-LARGE_ROWS: dict[str, Callable[[NodeProcess, int], Measured]] = {
+LARGE_ROWS: dict[str, Load] = {
     "fanout": fanout,
     "slow-disk": slow_disk_row,
     "coordinator": coordinator,

@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from benchmarks.bench_node import ask_raw, batch, create_topic, produce_frames, request
-from benchmarks.loop_api_rows import SECONDS, Asking, Measured, flood_row
+from benchmarks.loop_api_rows import SECONDS, Asking, flood_row
+from benchmarks.loop_outcome import Load, Outcome
 from benchmarks.probe import Probe
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k01_fetch as k01
@@ -38,7 +39,7 @@ SCRAPERS, SCRAPES = 60, 300
 HTTP_LISTENER = "sparkraft.http.listener"
 
 
-def regex(node: NodeProcess, _number: int) -> Measured:
+def regex(node: NodeProcess, _number: int) -> Outcome:
     """Joins one after the other, each until it is assigned everything."""
     from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -62,7 +63,7 @@ def regex(node: NodeProcess, _number: int) -> Measured:
             consumer.poll(0.05)
         times.append(time.monotonic() - begun)
         consumer.close()
-    return probe.latencies(), {"first join s": times[0], "fastest join s": min(times)}
+    return Outcome(probe.latencies(), {"first join s": times[0], "fastest join s": min(times)})
 
 
 def bomb() -> bytes:
@@ -74,12 +75,12 @@ def bomb() -> bytes:
     return builder.build()
 
 
-def bombs(node: NodeProcess, _number: int) -> Measured:
+def bombs(node: NodeProcess, _number: int) -> Outcome:
     create_topic(node.port, "compacted", 4, cleanup_policy="compact")
     return flood_row(lambda _: [produce_frames("compacted", bomb(), 1)], BOMBS)(node, 0)
 
 
-def cold(node: NodeProcess, number: int) -> Measured:
+def cold(node: NodeProcess, number: int) -> Outcome:
     return cold_with(node, f"cold-{number}", COLD_MEGABYTES, nullcontext)
 
 
@@ -88,7 +89,7 @@ def cold_with(
     topic: str,
     megabytes: int,
     disk: Callable[[], AbstractContextManager[object]],
-) -> Measured:
+) -> Outcome:
     """Files are dropped from the page cache before each pass over the topic."""
     create_topic(node.port, topic, 1)
     megabyte = produce_frames(topic, batch(1024, 1000), 1)
@@ -110,7 +111,7 @@ def cold_with(
         over.set()
         dropping.join()
     middle = sorted(latencies)[len(latencies) // 2]
-    return latencies, {"probe p50 ms": middle, "read MB/s": read}
+    return Outcome(latencies, {"probe p50 ms": middle, "read MB/s": read})
 
 
 def keep_dropping(node: NodeProcess, topic: str, over: threading.Event) -> None:
@@ -140,15 +141,13 @@ def producers(node: NodeProcess) -> list[bytes]:
     return [request(ApiKey.DESCRIBE_PRODUCERS, 0, k61.DescribeProducersRequest(topics=[topic]))]
 
 
-def ours_alone(
-    load: Callable[[NodeProcess, int], Measured],
-) -> Callable[[NodeProcess, int], Measured]:
+def ours_alone(load: Load) -> Load:
     """A row that leaves Kafka's node idle."""
 
-    def row(node: NodeProcess, number: int) -> Measured:
+    def row(node: NodeProcess, number: int) -> Outcome:
         if isinstance(node, SparkraftNode):
             return load(node, number)
-        return Probe(node.port, "probe", SECONDS).latencies(), {"answers/s": 1.0}
+        return Outcome(Probe(node.port, "probe", SECONDS).latencies())
 
     return row
 
@@ -166,7 +165,7 @@ def own(node: NodeProcess) -> list[bytes]:
     ]
 
 
-def scrapes(node: NodeProcess, _number: int) -> Measured:
+def scrapes(node: NodeProcess, _number: int) -> Outcome:
     port = int(properties(node)[HTTP_LISTENER].rpartition(":")[2])
     answers = [0] * SCRAPERS
     over = threading.Event()
@@ -189,7 +188,7 @@ def scrapes(node: NodeProcess, _number: int) -> Measured:
     over.set()
     for thread in threads:
         thread.join(60)
-    return latencies, {"answers/s": sum(answers) / SECONDS}
+    return Outcome(latencies, {"answers/s": sum(answers) / SECONDS})
 
 
 def properties(node: NodeProcess) -> dict[str, str]:
@@ -197,7 +196,7 @@ def properties(node: NodeProcess) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in lines)
 
 
-MORE_ROWS: dict[str, Callable[[NodeProcess, int], Measured]] = {
+MORE_ROWS: dict[str, Load] = {
     "regex": regex,
     "bombs": bombs,
     "cold": cold,

@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.nodes import NodeProcess
+from benchmarks.bench_node import ask
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k55_describe_quorum as k55
+from sparkraft.protocol.messages import k10002_describe_history as k10002
+from tests.support.nodes import NodeProcess, SparkraftNode
 
 
 @dataclass
@@ -14,6 +18,9 @@ class Outcome:
     """The probe's, in ms."""
     figures: dict[str, float] = field(default_factory=dict)
     """Name with unit → value; more is better if the unit is MB/s."""
+    interruptions: int | None = None
+    """Elections and fencings, if the load itself counts them: on a node of its own, or after a
+    restart that it needs."""
 
     @property
     def p99(self) -> float:
@@ -27,3 +34,50 @@ Load = Callable[[NodeProcess, int], Outcome]
 
 class NotMeasuredError(Exception):
     """This machine cannot run a row; says why."""
+
+
+# ---- elections and fencings
+
+
+class Interruptions:
+    """Elections of a node's quorum and changes of its broker, from now on."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self._node = node
+        self._epoch = quorum_epoch(node)
+        _, self._offset = changes_since(node, -1)
+
+    def count(self) -> int:
+        """How many there were until now."""
+        changes, _ = changes_since(self._node, self._offset)
+        return quorum_epoch(self._node) - self._epoch + len(changes)
+
+
+def watched(node: NodeProcess, measure: Callable[[], Outcome]) -> Outcome:
+    """The outcome with the interruptions of `node`; Kafka's are not counted."""
+    if not isinstance(node, SparkraftNode):
+        return measure()
+    interruptions = Interruptions(node)
+    outcome = measure()
+    outcome.interruptions = interruptions.count()
+    return outcome
+
+
+def changes_since(node: NodeProcess, offset: int) -> tuple[list[str], int]:
+    """What became of the broker after `offset` of the metadata log, and the present offset."""
+    request = k10002.DescribeHistoryRequest(broker_ids=[1], events_max=1_000)
+    _, answer = ask(node.port, ApiKey.DESCRIBE_HISTORY, 0, request)
+    assert answer.error_code == 0, answer
+    changes = answer.brokers[0].changes
+    return [change.what for change in changes if change.offset > offset], answer.offset
+
+
+def quorum_epoch(node: NodeProcess) -> int:
+    """The epoch of the metadata quorum."""
+    partition = k55.DescribeQuorumRequestPartitionData(partition_index=0)
+    topic = k55.DescribeQuorumRequestTopicData(
+        topic_name="__cluster_metadata", partitions=[partition]
+    )
+    request = k55.DescribeQuorumRequest(topics=[topic])
+    _, answer = ask(node.port, ApiKey.DESCRIBE_QUORUM, 1, request)
+    return int(answer.topics[0].partitions[0].leader_epoch)

@@ -1,20 +1,21 @@
-"""Rows of `./bench loop`: what is printed if one cannot be measured."""
+"""Rows of `./bench loop`: what is printed, also if one cannot be measured."""
 
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import bench_loop, loop_large_rows
+from benchmarks import bench_loop, loop_large_rows, loop_outcome
 from benchmarks.bench_loop import ROWS, add_row
 from benchmarks.loop_outcome import NotMeasuredError, Outcome
 from benchmarks.report import Table
 
 
 class Node:
-    """A node that runs until it is killed."""
+    """A node that runs until it is killed; each start elects a leader."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, *_, port=1, **__) -> None:
         self.port = port
         self.log_dir = "/"
         self.starts = 0
@@ -27,12 +28,22 @@ class Node:
     def start(self) -> None:
         self.starts += 1
 
+    def stop(self) -> None:
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
 
 @pytest.fixture
 def nodes(monkeypatch):
-    monkeypatch.setattr(bench_loop, "quorum_epoch", lambda _: 1)
-    monkeypatch.setattr(bench_loop, "changes_since", lambda *_: ([], 10))
-    return {"ours": Node(1), "kafka": Node(2)}
+    monkeypatch.setattr(loop_outcome, "quorum_epoch", lambda node: node.starts)
+    monkeypatch.setattr(loop_outcome, "changes_since", lambda *_: ([], 10))
+    monkeypatch.setattr(loop_outcome, "SparkraftNode", Node)
+    return {"ours": Node(port=1), "kafka": Node(port=2)}
 
 
 def measured(monkeypatch, nodes, load):
@@ -81,22 +92,12 @@ def test_a_disk_that_cannot_be_limited_is_no_error(monkeypatch, nodes, tmp_path)
 
 
 def test_the_table_is_printed_if_the_run_is_interrupted(monkeypatch, nodes, capsys):
-    class Entered(Node):
-        def __init__(self, *_, **__) -> None:
-            super().__init__(1)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
     def rows(name, _):
         if name == "topics":
             raise KeyboardInterrupt
         return [bench_loop.Row(f"{name}: probe p99", "1.0 ms", "", None)]
 
-    monkeypatch.setattr(bench_loop, "SparkraftNode", Entered)
+    monkeypatch.setattr(bench_loop, "SparkraftNode", Node)
     monkeypatch.setattr(bench_loop, "create_topic", lambda *_: None)
     monkeypatch.setattr(bench_loop, "warm", lambda _: None)
     monkeypatch.setattr(bench_loop, "measured", rows)
@@ -113,3 +114,64 @@ def test_figures_are_compared_with_kafka(monkeypatch, nodes):
     rows = {row.what: row for row in measured(monkeypatch, nodes, load).rows}
     assert rows["some: probe p99"].met
     assert rows["some: MB/s"].ratio == 0.5
+
+
+# ---- elections and fencings
+
+
+def test_elections_of_a_node_that_is_only_loaded_count(monkeypatch, nodes):
+    def load(node, _):
+        if node is nodes["ours"]:
+            node.start()
+        return Outcome([1.0])
+
+    rows = {row.what: row for row in measured(monkeypatch, nodes, load).rows}
+    assert rows["some: elections, fencings"].ours == "1"
+    assert not rows["some: elections, fencings"].met
+
+
+def test_an_election_that_a_row_needs_does_not_count(monkeypatch, nodes):
+    monkeypatch.setattr(loop_large_rows, "create_topic", lambda *_: None)
+    monkeypatch.setattr(loop_large_rows, "Asking", lambda *_: nullcontext(asking))
+    monkeypatch.setattr(loop_large_rows, "Probe", lambda *_: SimpleNamespace(latencies=lambda: [1]))
+    monkeypatch.setattr(loop_large_rows, "_until_found", lambda _: 0.0)
+    asking = SimpleNamespace(answers=1 << 40)
+    node = nodes["ours"]
+    assert loop_large_rows.coordinator(node, 0).interruptions == 0
+    assert node.starts == 1
+
+    def found(_):
+        if node.starts == 2:
+            node.start()
+        return 0.0
+
+    monkeypatch.setattr(loop_large_rows, "_until_found", found)
+    node.starts = 0
+    node.stop = node.start
+    assert loop_large_rows.coordinator(node, 0).interruptions == 1
+
+
+@pytest.mark.parametrize("row", ["explain", "snapshot"])
+def test_elections_of_the_node_that_is_loaded_count(monkeypatch, nodes, tmp_path, row):
+    loaded = Node(port=3)
+    loaded.controller_port = 4
+
+    def asking(port, _):
+        assert port == 3
+        loaded.start()
+        return Outcome([1.0])
+
+    monkeypatch.setattr(loop_large_rows, "SparkraftNode", lambda *_, **__: loaded)
+    monkeypatch.setattr(loop_large_rows, "create_topic", lambda *_: None)
+    monkeypatch.setattr(loop_large_rows, "_lengthen", lambda _: None)
+    monkeypatch.setattr(loop_large_rows, "_create_elsewhere", lambda *_: None)
+    monkeypatch.setattr(loop_large_rows, "RegisteredBrokers", lambda *_: nullcontext())
+    monkeypatch.setattr(loop_large_rows, "_beside_asking", asking)
+    monkeypatch.setattr(
+        loop_large_rows.tempfile, "TemporaryDirectory", lambda: nullcontext(tmp_path)
+    )
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    outcome = getattr(loop_large_rows, row)(nodes["ours"], 0)
+    assert outcome.interruptions == 1
+    rows = measured(monkeypatch, nodes, lambda *_: outcome).rows
+    assert [row.ours for row in rows if "elections" in row.what] == ["1"]
