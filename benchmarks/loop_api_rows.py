@@ -3,9 +3,10 @@
 metadata      20 clients ask for all of 12,000 partitions, in a closed loop
 sessions      4 consumers with fetch sessions over 2,500 partitions each, 50 records a second
 configs       DescribeConfigs of one broker, named 3,000 times, again and again
-offsets       OffsetFetch of one group with 100 commits of 4 KB, named 500 times
+offsets       OffsetFetch of one group with 100 commits, named 20,000 times, and of one whose
+              commits have 4 KB of metadata each, named 500 times: 200 MB
 groups        DescribeGroups of one group, named 1,000 times
-unknown       Fetch of 100,000 unknown partitions
+unknown       Fetch of 500,000 unknown partitions
 lists         ListOffsets of 100,000 partitions, DescribeLogDirs and DescribeTopicPartitions
 """
 
@@ -125,20 +126,21 @@ def broker_configs(node: NodeProcess) -> list[bytes]:
     return [request(ApiKey.DESCRIBE_CONFIGS, 4, message)]
 
 
-def commit(node: NodeProcess) -> None:
-    """100 offsets with 4 KB of metadata each for group `g`."""
-    create_topic(node.port, "committed", 100)
+def commit(node: NodeProcess, group_id: str, *, partitions: int, metadata: str) -> None:
+    """Commit an offset of each partition."""
+    name = f"committed-{partitions}"
+    create_topic(node.port, name, partitions)
     parts = [
         k08.OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=1, committed_metadata="x" * 4_000
+            partition_index=index, committed_offset=1, committed_metadata=metadata
         )
-        for index in range(100)
+        for index in range(partitions)
     ]
-    topic = k08.OffsetCommitRequestTopic(name="committed", partitions=parts)
-    message = k08.OffsetCommitRequest(group_id="g", topics=[topic])
+    topic = k08.OffsetCommitRequestTopic(name=name, partitions=parts)
+    message = k08.OffsetCommitRequest(group_id=group_id, topics=[topic])
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        coordinator = k10.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        coordinator = k10.FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id])
         ask(node.port, ApiKey.FIND_COORDINATOR, 4, coordinator)
         _, answer = ask(node.port, ApiKey.OFFSET_COMMIT, 8, message)
         if all(part.error_code == 0 for part in answer.topics[0].partitions):
@@ -148,18 +150,22 @@ def commit(node: NodeProcess) -> None:
 
 
 def offsets(node: NodeProcess) -> list[bytes]:
-    commit(node)
-    group = k09.OffsetFetchRequestGroup(group_id="g", topics=None)
-    return [request(ApiKey.OFFSET_FETCH, 8, k09.OffsetFetchRequest(groups=[group] * 500))]
+    frames = []
+    for group_id, metadata, times in (("g", "", 20_000), ("large", "x" * 4_000, 500)):
+        commit(node, group_id, partitions=100, metadata=metadata)
+        group = k09.OffsetFetchRequestGroup(group_id=group_id, topics=None)
+        message = k09.OffsetFetchRequest(groups=[group] * times)
+        frames.append(request(ApiKey.OFFSET_FETCH, 8, message))
+    return frames
 
 
 def groups(node: NodeProcess) -> list[bytes]:
-    commit(node)
+    commit(node, "g", partitions=100, metadata="")
     return [request(ApiKey.DESCRIBE_GROUPS, 5, k15.DescribeGroupsRequest(groups=["g"] * 1_000))]
 
 
 def unknown(_node: NodeProcess) -> list[bytes]:
-    partitions = [k01.FetchPartition(partition=index) for index in range(100_000)]
+    partitions = [k01.FetchPartition(partition=index) for index in range(500_000)]
     topic = k01.FetchTopic(topic_id=Uuid(b"x" * 16), partitions=partitions)
     message = k01.FetchRequest(topics=[topic], max_wait_ms=500, min_bytes=1)
     return [request(ApiKey.FETCH, 17, message)]

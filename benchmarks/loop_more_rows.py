@@ -3,8 +3,8 @@
 regex         a librdkafka consumer joins with a regular expression that matches 4,000 partitions
 bombs         12 clients send batches of 450,000 empty records in 300 KB to a compacted topic
 cold          2 consumers read 300 MB that are not in the page cache; the disk is not slowed down
-producers     DescribeProducers of 1,000 partitions, again and again
-own           our own DescribeElections, DescribeHistory and DescribeIsrChanges; ours alone
+producers     DescribeProducers of 1,000 partitions with 20 producers each, again and again
+own           our own keys 10000 to 10006 about 10,000 partitions; ours alone
 scrapes       60 clients send 300 pipelined GET /metrics each; ours alone
 
 Beside rows of ours alone, Kafka's node is idle.
@@ -18,16 +18,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from benchmarks.bench_node import ask_raw, batch, create_topic, produce_frames, request
-from benchmarks.loop_api_rows import SECONDS, Asking, flood_row
+from benchmarks.bench_node import ask, ask_raw, batch, create_topic, produce_frames, request
+from benchmarks.loop_api_rows import SECONDS, Asking, commit, flood_row
 from benchmarks.loop_outcome import Load, Outcome
 from benchmarks.probe import Probe
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k00_produce as k00
 from sparkraft.protocol.messages import k01_fetch as k01
 from sparkraft.protocol.messages import k61_describe_producers as k61
 from sparkraft.protocol.messages import k10000_describe_elections as k10000
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
+from sparkraft.protocol.messages import k10004_describe_group_decisions as k10004
+from sparkraft.protocol.messages import k10005_describe_image as k10005
+from sparkraft.protocol.messages import k10006_describe_metadata_log as k10006
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder
 from tests.support.nodes import NodeProcess, SparkraftNode
@@ -35,6 +39,8 @@ from tests.support.nodes import NodeProcess, SparkraftNode
 MATCHING_TOPICS, PARTITIONS = 1_000, 4
 BOMBS, BOMB_RECORDS = 12, 450_000
 COLD_MEGABYTES = 300
+DESCRIBED, PRODUCERS_EACH = 1_000, 20
+OWN_TOPICS, OWN_PARTITIONS = 10, 1_000
 SCRAPERS, SCRAPES = 60, 300
 HTTP_LISTENER = "sparkraft.http.listener"
 
@@ -136,9 +142,32 @@ def fetch(topic: str, offset: int) -> bytes:
 
 
 def producers(node: NodeProcess) -> list[bytes]:
-    create_topic(node.port, "described", 1_000)
-    topic = k61.TopicRequest(name="described", partition_indexes=list(range(1_000)))
+    """Producers are known by the batches that they wrote, whatever gave them their ids."""
+    create_topic(node.port, "described", DESCRIBED)
+    for producer_id in range(1_000_000, 1_000_000 + PRODUCERS_EACH):
+        produce_everywhere(node, first_batches("described", producer_id))
+    topic = k61.TopicRequest(name="described", partition_indexes=list(range(DESCRIBED)))
     return [request(ApiKey.DESCRIBE_PRODUCERS, 0, k61.DescribeProducersRequest(topics=[topic]))]
+
+
+def produce_everywhere(node: NodeProcess, message: k00.ProduceRequest) -> None:
+    """Produce until all partitions have their batch: folders are created after the topic is."""
+    deadline = time.monotonic() + 60
+    codes = {-1}
+    while codes != {0}:
+        assert time.monotonic() < deadline, f"errors {codes} after 60 s"
+        _, answer = ask(node.port, ApiKey.PRODUCE, 9, message)
+        codes = {part.error_code for part in answer.responses[0].partition_responses}
+
+
+def first_batches(topic: str, producer_id: int) -> k00.ProduceRequest:
+    """An idempotent producer's first batch for each partition."""
+    builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    builder.append(int(time.time() * 1000), None, b"x")
+    records = builder.build()
+    parts = [k00.PartitionProduceData(index=index, records=records) for index in range(DESCRIBED)]
+    data = k00.TopicProduceData(name=topic, partition_data=parts)
+    return k00.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
 
 
 def ours_alone(load: Load) -> Load:
@@ -153,16 +182,23 @@ def ours_alone(load: Load) -> Load:
 
 
 def own(node: NodeProcess) -> list[bytes]:
-    create_topic(node.port, "history", 100)
-    history = k10002.DescribeHistoryRequest(
-        topics=[k10002.HistoryTopic(name="history")], events_max=1_000, whole_log=True
-    )
-    changes = k10003.DescribeIsrChangesRequest(topic="history")
-    return [
-        request(ApiKey.DESCRIBE_ELECTIONS, 0, k10000.DescribeElectionsRequest()),
-        request(ApiKey.DESCRIBE_HISTORY, 0, history),
-        request(ApiKey.DESCRIBE_ISR_CHANGES, 0, changes),
-    ]
+    """The image and the log are requested from their beginning, a page of the largest size."""
+    names = [f"history-{number}" for number in range(OWN_TOPICS)]
+    for name in names:
+        create_topic(node.port, name, OWN_PARTITIONS)
+    commit(node, "history", partitions=100, metadata="")
+    messages = {
+        ApiKey.DESCRIBE_ELECTIONS: k10000.DescribeElectionsRequest(),
+        ApiKey.DESCRIBE_HISTORY: k10002.DescribeHistoryRequest(
+            topics=[k10002.HistoryTopic(name=name) for name in names],
+            broker_ids=[1], events_max=1_000, whole_log=True,
+        ),
+        ApiKey.DESCRIBE_ISR_CHANGES: k10003.DescribeIsrChangesRequest(topic=names[0]),
+        ApiKey.DESCRIBE_GROUP_DECISIONS: k10004.DescribeGroupDecisionsRequest(group_id="history"),
+        ApiKey.DESCRIBE_IMAGE: k10005.DescribeImageRequest(),
+        ApiKey.DESCRIBE_METADATA_LOG: k10006.DescribeMetadataLogRequest(),
+    }  # fmt: skip
+    return [request(key, 0, message) for key, message in messages.items()]
 
 
 def scrapes(node: NodeProcess, _number: int) -> Outcome:
