@@ -13,7 +13,8 @@
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
 (`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher, and
 that heartbeats and votes continue: no election of the quorum, no fencing of the broker. Maxima are
-printed beside Kafka's. Kafka's JVM is warmed for a few seconds only.
+printed beside Kafka's. Some rows promise more (`loop_promises`). Kafka's JVM is warmed for a few
+seconds only.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from benchmarks.loop_group_rows import GROUP_ROWS
 from benchmarks.loop_large_rows import LARGE_ROWS
 from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
 from benchmarks.loop_outcome import Interruptions, Load, NotMeasuredError, Outcome
+from benchmarks.loop_promises import figure_row
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.report import Row, Table
@@ -308,8 +310,9 @@ def measured(name: str, nodes: dict[str, NodeProcess]) -> list[Row]:
     lost = sum(counted) if counted else interruptions.count()
     rows.append(Row(f"{name}: elections, fencings", str(lost), "none", lost, at_most=0))
     for what in outcomes["ours"][0].figures:
-        values = [median_of(outcomes.get(who, []), what) for who in ("ours", "kafka")]
-        rows.append(figure_row(f"{name}: {what}", *values))
+        ours, theirs = (median_of(outcomes.get(who, []), what) for who in ("ours", "kafka"))
+        assert ours is not None
+        rows.append(figure_row(f"{name}: {what}", ours, theirs))
     return rows
 
 
@@ -317,13 +320,6 @@ def median_of(outcomes: Sequence[Outcome], what: str) -> float | None:
     """A figure over all rounds; None if it was not measured."""
     found = [one.figures[what] for one in outcomes if what in one.figures]
     return statistics.median(found) if found else None
-
-
-def figure_row(what: str, ours: float | None, kafka: float | None) -> Row:
-    """A figure of ours beside Kafka's."""
-    ratio = ours / kafka if ours is not None and kafka else None
-    cells = ["" if value is None else f"{value:.2f}" for value in (ours, kafka)]
-    return Row(what, cells[0], cells[1], ratio)
 
 
 def warm(node: NodeProcess) -> None:

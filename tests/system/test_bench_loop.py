@@ -9,6 +9,7 @@ import pytest
 from benchmarks import bench_loop, loop_large_rows, loop_outcome
 from benchmarks.bench_loop import ROWS, add_row
 from benchmarks.loop_outcome import NotMeasuredError, Outcome
+from benchmarks.loop_promises import AT_LEAST, AT_MOST, LIMITS, figure_row
 from benchmarks.report import Table
 
 
@@ -114,6 +115,39 @@ def test_figures_are_compared_with_kafka(monkeypatch, nodes):
     rows = {row.what: row for row in measured(monkeypatch, nodes, load).rows}
     assert rows["some: probe p99"].met
     assert rows["some: MB/s"].ratio == 0.5
+
+
+def test_the_slower_throughput_misses_its_promise(monkeypatch, nodes):
+    def load(node, _):
+        return Outcome([1.0], {"MB/s": 79.0 if node is nodes["ours"] else 100.0})
+
+    monkeypatch.setitem(ROWS, "gzip", (load, 1))
+    table = Table("")
+    add_row(table, "gzip", nodes)
+    assert [row.what for row in table.rows if not row.met] == ["gzip: MB/s (goal: 1)"]
+
+
+@pytest.mark.parametrize(
+    ("what", "ours", "kafka", "met"),
+    [
+        ("cold: probe p50 ms", 4.9, 1.0, True),
+        ("cold: probe p50 ms", 5.1, 9.0, False),
+        ("sessions: cores", 0.21, None, False),
+        ("sessions: probe p50 ms", 1.1, 3.0, False),
+        ("topics: create s", 1.1, 1.0, False),
+        ("topics: delete s", 0.9, 1.0, True),
+        ("fanout: MB/s in and out", 80.0, 100.0, True),
+        ("fanout: MB/s in and out", 79.0, None, True),
+        ("fanout: MB/s in", 1.0, 100.0, True),
+    ],
+)
+def test_promises_of_figures(what, ours, kafka, met):
+    assert figure_row(what, ours, kafka).met is met
+
+
+def test_every_promise_is_one_of_a_row():
+    promised = [*LIMITS, *AT_LEAST, *AT_MOST]
+    assert [what for what in promised if what.partition(":")[0] not in ROWS] == []
 
 
 # ---- elections and fencings
