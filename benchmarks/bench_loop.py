@@ -4,10 +4,10 @@
     ./bench loop bounds          the cost of one piece of work at each bound of LOOP_WORK_MAX
     ./bench loop ROW...          these rows: segments, topics, zstd, gzip, lz4, validation,
                                  append-time, cleaner; of `loop_api_rows`: sessions, metadata,
-                                 configs, offsets, groups, unknown, lists; of `loop_group_rows`:
-                                 members, wide, pattern, many-groups; of `loop_more_rows`:
-                                 regex, bombs, cold, producers, own, scrapes; of
-                                 `loop_large_rows`: fanout, slow-disk, coordinator, explain,
+                                 configs, offsets, commits, groups, unknown, lists; of
+                                 `loop_group_rows`: members, wide, pattern, many-groups; of
+                                 `loop_more_rows`: regex, bombs, cold, producers, own, scrapes;
+                                 of `loop_large_rows`: fanout, slow-disk, coordinator, explain,
                                  snapshot
 
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it

@@ -5,12 +5,14 @@ sessions      4 consumers with fetch sessions over 2,500 partitions each, 50 rec
 configs       DescribeConfigs of one broker, named 3,000 times, again and again
 offsets       OffsetFetch of one group with 100 commits, named 20,000 times, and of one whose
               commits have 4 KB of metadata each, named 500 times: 200 MB
+commits       OffsetFetch of 2,500 partitions of a group, named one by one, again and again
 groups        DescribeGroups of one group, named 1,000 times
 unknown       Fetch of 500,000 unknown partitions
 lists         ListOffsets of 100,000 partitions, DescribeLogDirs and DescribeTopicPartitions
 """
 
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +41,7 @@ from tests.support.nodes import NodeProcess
 SECONDS = 7
 TOPICS, PARTITIONS = 3_000, 4
 CONSUMERS, EACH, RECORDS_PER_S = 4, 2_500, 50
+COMMITTED = 2_500
 RESPONSE_HEAD = 5
 """Bytes before a flexible response: correlation id and no tagged fields."""
 
@@ -48,6 +51,8 @@ class Asking:
 
     def __init__(self, port: int, frames: Sequence[bytes], clients: int) -> None:
         self.answers = 0
+        self.seconds: list[float] = []
+        """Until each answer was received, in the order of their ends."""
         self._port = port
         self._frames = frames
         self._over = False
@@ -66,6 +71,7 @@ class Asking:
         into = bytearray(1 << 20)
         while not self._over:
             for frame in self._frames:
+                begun = time.monotonic()
                 connection.sendall(frame)
                 left = int.from_bytes(receive(connection, 4), "big")
                 while left:
@@ -74,6 +80,7 @@ class Asking:
                         raise ConnectionError
                     left -= got
                 self.answers += 1
+                self.seconds.append(time.monotonic() - begun)
 
     def __enter__(self) -> "Asking":
         for thread in self._threads:
@@ -157,6 +164,21 @@ def offsets(node: NodeProcess) -> list[bytes]:
         message = k09.OffsetFetchRequest(groups=[group] * times)
         frames.append(request(ApiKey.OFFSET_FETCH, 8, message))
     return frames
+
+
+def commits(node: NodeProcess, _number: int) -> Outcome:
+    commit(node, "many", partitions=COMMITTED, metadata="")
+    topic = k09.OffsetFetchRequestTopics(
+        name=f"committed-{COMMITTED}", partition_indexes=list(range(COMMITTED))
+    )
+    group = k09.OffsetFetchRequestGroup(group_id="many", topics=[topic])
+    frame = request(ApiKey.OFFSET_FETCH, 8, k09.OffsetFetchRequest(groups=[group]))
+    with Asking(node.port, [frame], 1) as asking:
+        time.sleep(0.5)
+        first = len(asking.seconds)
+        latencies = Probe(node.port, "probe", SECONDS).latencies()
+        taken = asking.seconds[first:]
+    return Outcome(latencies, {"OffsetFetch p50 ms": statistics.median(taken) * 1000})
 
 
 def groups(node: NodeProcess) -> list[bytes]:
@@ -296,6 +318,7 @@ API_ROWS: dict[str, Load] = {
     "metadata": flood_row(all_topics, clients=20),
     "configs": flood_row(broker_configs),
     "offsets": flood_row(offsets),
+    "commits": commits,
     "groups": flood_row(groups),
     "unknown": flood_row(unknown),
     "lists": flood_row(lists),

@@ -136,6 +136,7 @@ def test_the_slower_throughput_misses_its_promise(monkeypatch, nodes):
         ("sessions: probe p50 ms", 1.1, 3.0, False),
         ("topics: create s", 1.1, 1.0, False),
         ("topics: delete s", 0.9, 1.0, True),
+        ("commits: OffsetFetch p50 ms", 1.1, 1.0, False),
         ("fanout: MB/s in and out", 80.0, 100.0, True),
         ("fanout: MB/s in and out", 79.0, None, True),
         ("fanout: MB/s in", 1.0, 100.0, True),

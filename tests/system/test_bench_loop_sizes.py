@@ -1,5 +1,6 @@
 """What `./bench loop` requests is as large as its rows say."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,28 @@ def _no_node(monkeypatch):
 def test_a_group_is_named_20_000_times():
     requests = [message for _, message in loop_api_rows.offsets(NODE)]
     assert [len(message.groups) for message in requests] == [20_000, 500]
+
+
+def test_2_500_partitions_of_a_group_are_named_and_each_answer_is_timed(monkeypatch):
+    asked = []
+
+    def asking(_port, frames, _clients):
+        asked.extend(frames)
+        return nullcontext(answers)
+
+    answers = SimpleNamespace(seconds=[9.0])
+
+    def latencies():
+        answers.seconds += [0.001, 0.002, 0.003]
+        return [1.0]
+
+    monkeypatch.setattr(loop_api_rows.time, "sleep", lambda _: None)
+    monkeypatch.setattr(loop_api_rows, "Asking", asking)
+    monkeypatch.setattr(loop_api_rows, "Probe", lambda *_: SimpleNamespace(latencies=latencies))
+    outcome = loop_api_rows.commits(NODE, 0)
+    assert outcome.figures == {"OffsetFetch p50 ms": 2.0}
+    ((_, message),) = asked
+    assert len(message.groups[0].topics[0].partition_indexes) == 2_500
 
 
 def test_500_000_unknown_partitions_are_fetched():
