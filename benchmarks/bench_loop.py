@@ -13,8 +13,10 @@
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
 (`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher, and
 that heartbeats and votes continue: no election of the quorum, no fencing of the broker. Maxima are
-printed beside Kafka's. Some rows promise more (`loop_promises`). Kafka's JVM is warmed for a few
-seconds only.
+printed beside Kafka's. Some rows promise more (`loop_promises`).
+
+Figures are medians of three rounds, with at least 2,000 probes together. A row has fewer if it
+would take longer than a minute, and says how many. Kafka's JVM is warmed for a few seconds only.
 """
 
 import argparse
@@ -24,10 +26,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -40,7 +42,14 @@ from benchmarks.loop_bounds import bounds
 from benchmarks.loop_group_rows import GROUP_ROWS
 from benchmarks.loop_large_rows import LARGE_ROWS
 from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
-from benchmarks.loop_outcome import Interruptions, Load, NotMeasuredError, Outcome
+from benchmarks.loop_outcome import (
+    ROUNDS,
+    SECONDS,
+    Interruptions,
+    Load,
+    NotMeasuredError,
+    Outcome,
+)
 from benchmarks.loop_promises import figure_row
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
@@ -56,10 +65,10 @@ from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import NodeProcess, SparkraftNode
 from tests.support.ports import lasting_ports
 
-ROUNDS = 3
-PROBE_SECONDS = 7
-"""A round's; 2,100 probes in three rounds."""
+ROW_SECONDS_MAX = 60
+"""Another round begins only if it will probably end within this time of a row."""
 
+PROBES_PER_ROUND = 100 * SECONDS
 CLEANED_AFTER_S = 2
 """A log whose size does not change for this time is cleaned."""
 
@@ -116,9 +125,9 @@ def produce_row(**configs: str) -> Load:
         recycled = {"segment_bytes": str(32 << 20), "retention_bytes": str(64 << 20)}
         create_topic(node.port, topic, 4, **{**recycled, **configs})
         frames = produce_frames(topic, text_batch())
-        produced = Produced(node, frames, PROBE_SECONDS + 1)
+        produced = Produced(node, frames, SECONDS + 1)
         time.sleep(0.5)
-        probe = Probe(node.port, "probe", PROBE_SECONDS)
+        probe = Probe(node.port, "probe", SECONDS)
         outcome = Outcome(probe.latencies())
         outcome.figures = produced.figures()
         return outcome
@@ -135,7 +144,7 @@ def segments_row(node: NodeProcess, number: int) -> Outcome:
     while size < (1 << 30) + (8 << 20):
         Produced(node, frames, 1.0).figures()
         size = sum(path.stat().st_size for path in node.log_dir.glob(f"{topic}-0/*.log"))
-    probe = Probe(node.port, "probe", PROBE_SECONDS)
+    probe = Probe(node.port, "probe", SECONDS)
     time.sleep(0.5)
     alter(node, topic, {"retention.bytes": "1048576"})
     return Outcome(probe.latencies())
@@ -155,33 +164,40 @@ def alter(node: NodeProcess, topic: str, configs: dict[str, str]) -> None:
 
 def topics_row(node: NodeProcess, number: int) -> Outcome:
     """3,000 topics of 4 partitions are created, then deleted; times until answered."""
+    latencies: list[float] = []
+    times: list[dict[str, float]] = []
+    with ThreadPoolExecutor(1) as pool:
+        while len(latencies) < PROBES_PER_ROUND:
+            changes = pool.submit(create_and_delete, node, f"many-{number}-{len(times)}")
+            while not changes.done():
+                latencies += Probe(node.port, "probe", 2).latencies()
+            times.append(changes.result())
+    return Outcome(
+        latencies, {what: statistics.median(t[what] for t in times) for what in times[0]}
+    )
+
+
+def create_and_delete(node: NodeProcess, prefix: str) -> dict[str, float]:
+    """Create topics, and delete them; the seconds of each."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    names = [f"many-{number}-{index}" for index in range(TOPICS)]
+    names = [f"{prefix}-{index}" for index in range(TOPICS)]
     admin: Any = AdminClient({"bootstrap.servers": node.bootstrap})
-    times: dict[str, float] = {}
 
     def create(some: list[str]) -> Any:
         return admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in some])
 
-    def change() -> None:
-        time.sleep(0.3)
-        delete = partial(admin.delete_topics, operation_timeout=60)
-        works: Any = {"create s": create, "delete s": delete}
-        for what, work in works.items():
-            begun = time.monotonic()
-            for at in range(0, TOPICS, 100):
-                for done in work(names[at : at + 100]).values():
-                    done.result(60)
-            times[what] = time.monotonic() - begun
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    latencies: list[float] = []
-    while thread.is_alive():
-        latencies += Probe(node.port, "probe", 2).latencies()
-    thread.join()
-    return Outcome(latencies, times)
+    time.sleep(0.3)
+    delete = partial(admin.delete_topics, operation_timeout=60)
+    works: Any = {"create s": create, "delete s": delete}
+    times: dict[str, float] = {}
+    for what, work in works.items():
+        begun = time.monotonic()
+        for at in range(0, TOPICS, 100):
+            for done in work(names[at : at + 100]).values():
+                done.result(60)
+        times[what] = time.monotonic() - begun
+    return times
 
 
 def cleaner_row(node: NodeProcess, number: int) -> Outcome:
@@ -199,7 +215,7 @@ def cleaner_row(node: NodeProcess, number: int) -> Outcome:
     while written < 100e6:
         Produced(node, frames, 0.5).figures()
         written = size_of(node, topic)
-    probe = Probe(node.port, "probe", PROBE_SECONDS)
+    probe = Probe(node.port, "probe", SECONDS)
     begun = time.monotonic()
     alter(node, topic, {"min.compaction.lag.ms": "0"})
     changed, known = begun, size_of(node, topic)
@@ -231,21 +247,20 @@ def size_of(node: NodeProcess, topic: str) -> int:
     return total
 
 
-ROWS: dict[str, tuple[Load, int]] = {
-    "segments": (segments_row, 1),
-    "topics": (topics_row, 1),
-    "zstd": (produce_row(compression_type="zstd"), ROUNDS),
-    "gzip": (produce_row(compression_type="gzip"), ROUNDS),
-    "lz4": (produce_row(compression_type="lz4"), ROUNDS),
-    "validation": (produce_row(), ROUNDS),
-    "append-time": (produce_row(message_timestamp_type="LogAppendTime"), ROUNDS),
-    "cleaner": (cleaner_row, 1),
-    **{name: (load, 1) for name, load in API_ROWS.items()},
-    **{name: (load, 1) for name, load in GROUP_ROWS.items()},
-    **{name: (load, 1) for name, load in MORE_ROWS.items()},
-    **{name: (load, 1) for name, load in LARGE_ROWS.items()},
+ROWS: dict[str, Load] = {
+    "segments": segments_row,
+    "topics": topics_row,
+    "zstd": produce_row(compression_type="zstd"),
+    "gzip": produce_row(compression_type="gzip"),
+    "lz4": produce_row(compression_type="lz4"),
+    "validation": produce_row(),
+    "append-time": produce_row(message_timestamp_type="LogAppendTime"),
+    "cleaner": cleaner_row,
+    **API_ROWS,
+    **GROUP_ROWS,
+    **MORE_ROWS,
+    **LARGE_ROWS,
 }
-"""Name → load, rounds."""
 
 
 def recover(node: NodeProcess) -> None:
@@ -278,25 +293,14 @@ def cell(error: Exception) -> str:
 
 
 def measured(name: str, nodes: dict[str, NodeProcess]) -> list[Row]:
-    """The figures of one row.
-
-    Kafka's part is left out if its node closes the probe's connection.
-    """
-    load, rounds = ROWS[name]
+    """The figures of one row."""
     interruptions = Interruptions(nodes["ours"])
-    outcomes: dict[str, list[Outcome]] = {who: [] for who in nodes}
-    for number in range(rounds):
-        for who in sorted(nodes, reverse=number % 2 == 1):
-            try:
-                outcomes[who].append(load(nodes[who], number))
-            except ConnectionError:
-                if who == "ours":
-                    raise
-                recover(nodes[who])
+    begun = time.monotonic()
+    outcomes, kafkas_error = rounds_of(ROWS[name], nodes)
+    taken = time.monotonic() - begun
     rows = []
-    if not outcomes.get("kafka", [None]):
-        del outcomes["kafka"]
-        rows.append(Row(f"{name}: not compared", "", "closed the probe's connection", None))
+    if kafkas_error is not None:
+        rows.append(Row(f"{name}: not compared in all rounds", "", cell(kafkas_error), None))
     p99 = {who: statistics.median(one.p99 for one in found) for who, found in outcomes.items()}
     highest = {who: max(max(one.latencies) for one in found) for who, found in outcomes.items()}
     ours, kafka = p99["ours"], p99.get("kafka", 0.0)
@@ -310,10 +314,49 @@ def measured(name: str, nodes: dict[str, NodeProcess]) -> list[Row]:
     lost = sum(counted) if counted else interruptions.count()
     rows.append(Row(f"{name}: elections, fencings", str(lost), "none", lost, at_most=0))
     for what in outcomes["ours"][0].figures:
-        ours, theirs = (median_of(outcomes.get(who, []), what) for who in ("ours", "kafka"))
-        assert ours is not None
-        rows.append(figure_row(f"{name}: {what}", ours, theirs))
+        value = median_of(outcomes["ours"], what)
+        assert value is not None
+        theirs = median_of(outcomes.get("kafka", []), what)
+        rows.append(figure_row(f"{name}: {what}", value, theirs))
+    probes, beside = (probes_of(outcomes.get(who, [])) for who in ("ours", "kafka"))
+    rows.append(Row(f"{name}: measured in {taken:.0f} s", probes, beside, None))
     return rows
+
+
+def rounds_of(
+    load: Load, nodes: dict[str, NodeProcess]
+) -> tuple[dict[str, list[Outcome]], Exception | None]:
+    """The rounds of each node, as many as fit into the time of a row.
+
+    Rounds that fail on Kafka's node are left out: the second result says why.
+    """
+    begun = last = time.monotonic()
+    outcomes: dict[str, list[Outcome]] = {who: [] for who in nodes}
+    kafkas_error: Exception | None = None
+    for number in range(ROUNDS):
+        for who in sorted(nodes, reverse=number % 2 == 1):
+            try:
+                found = load(nodes[who], number)
+            except Exception as error:
+                if who == "ours" or isinstance(error, NotMeasuredError):
+                    raise
+                kafkas_error = error
+                recover(nodes[who])
+            else:
+                outcomes[who] += [found] if isinstance(found, Outcome) else found
+        now = time.monotonic()
+        # The first round has prepared the nodes, so it says nothing of the second.
+        expected = now - last if number else len(nodes) * (SECONDS + 1)
+        last = now
+        if len(outcomes["ours"]) >= ROUNDS or now - begun + expected > ROW_SECONDS_MAX:
+            break
+    return {who: found for who, found in outcomes.items() if found}, kafkas_error
+
+
+def probes_of(outcomes: Sequence[Outcome]) -> str:
+    """How many rounds and probes the figures of a node rest on."""
+    count = sum(len(one.latencies) for one in outcomes)
+    return f"{count:,} probes, rounds: {len(outcomes)}" if outcomes else ""
 
 
 def median_of(outcomes: Sequence[Outcome], what: str) -> float | None:

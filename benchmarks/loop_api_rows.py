@@ -16,11 +16,11 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
-from benchmarks.loop_outcome import Load, Outcome
+from benchmarks.loop_outcome import SECONDS, Load, Outcome, once
 from benchmarks.measure import cpu_seconds
 from benchmarks.probe import Probe, receive
 from sparkraft.base.ids import Uuid
@@ -38,7 +38,6 @@ from sparkraft.protocol.messages import k35_describe_log_dirs as k35
 from sparkraft.protocol.messages import k75_describe_topic_partitions as k75
 from tests.support.nodes import NodeProcess
 
-SECONDS = 7
 TOPICS, PARTITIONS = 3_000, 4
 CONSUMERS, EACH, RECORDS_PER_S = 4, 2_500, 50
 COMMITTED = 2_500
@@ -94,10 +93,11 @@ class Asking:
 
 
 def flood_row(prepare: Callable[[NodeProcess], Sequence[bytes]], clients: int = 1) -> Load:
-    """Beside clients that send what `prepare` returns."""
+    """Beside clients that send what `prepare` returns before the first round."""
+    frames_of = once(prepare)
 
     def load(node: NodeProcess, _number: int) -> Outcome:
-        frames = prepare(node)
+        frames = frames_of(node)
         with Asking(node.port, frames, clients) as asking:
             time.sleep(0.5)
             before = asking.answers
@@ -118,8 +118,7 @@ def all_topics(node: NodeProcess) -> list[bytes]:
         admin: Any = AdminClient({"bootstrap.servers": node.bootstrap})
         topics = [NewTopic(f"all-{index}", PARTITIONS, 1) for index in range(number, number + 500)]
         for done in admin.create_topics(topics, operation_timeout=60).values():
-            with suppress(Exception):  # there since the last round
-                done.result(90)
+            done.result(90)
     return [request(ApiKey.METADATA, 12, k03.MetadataRequest(topics=None))]
 
 
@@ -166,14 +165,19 @@ def offsets(node: NodeProcess) -> list[bytes]:
     return frames
 
 
-def commits(node: NodeProcess, _number: int) -> Outcome:
+@once
+def committed(node: NodeProcess) -> bytes:
+    """Commit, and return the request for all of it."""
     commit(node, "many", partitions=COMMITTED, metadata="")
     topic = k09.OffsetFetchRequestTopics(
         name=f"committed-{COMMITTED}", partition_indexes=list(range(COMMITTED))
     )
     group = k09.OffsetFetchRequestGroup(group_id="many", topics=[topic])
-    frame = request(ApiKey.OFFSET_FETCH, 8, k09.OffsetFetchRequest(groups=[group]))
-    with Asking(node.port, [frame], 1) as asking:
+    return request(ApiKey.OFFSET_FETCH, 8, k09.OffsetFetchRequest(groups=[group]))
+
+
+def commits(node: NodeProcess, _number: int) -> Outcome:
+    with Asking(node.port, [committed(node)], 1) as asking:
         time.sleep(0.5)
         first = len(asking.seconds)
         latencies = Probe(node.port, "probe", SECONDS).latencies()
@@ -286,18 +290,25 @@ def producing(port: int, topics: Sequence[str]) -> Any:
         thread.join(30)
 
 
-def sessions(node: NodeProcess, number: int) -> Outcome:
+@once
+def wide_topics(node: NodeProcess) -> list[tuple[str, Uuid]]:
+    """A topic of each consumer."""
+    names = [f"wide-{number}" for number in range(CONSUMERS)]
+    return [(name, create_topic(node.port, name, EACH)) for name in names]
+
+
+def sessions(node: NodeProcess, _number: int) -> Outcome:
     """Consumers of many partitions, few of which get records."""
-    topics = [f"wide-{number}-{index}" for index in range(CONSUMERS)]
-    consumers = [
-        SessionConsumer(node.port, create_topic(node.port, topic, EACH)) for topic in topics
-    ]
     assert node.process is not None
-    for consumer in consumers:
-        consumer.thread.start()
-    for consumer in consumers:
-        assert consumer.sees_all.wait(60), "partitions without a leader after 60 s"
-    with producing(node.port, topics):
+    topics = wide_topics(node)
+    with ExitStack() as stack:
+        consumers = [SessionConsumer(node.port, topic_id) for _, topic_id in topics]
+        for consumer in consumers:
+            consumer.thread.start()
+            stack.callback(consumer.stop)
+        for consumer in consumers:
+            assert consumer.sees_all.wait(60), "partitions without a leader after 60 s"
+        stack.enter_context(producing(node.port, [name for name, _ in topics]))
         time.sleep(1)
         cpu, fetches = cpu_seconds(node.process.pid), sum(each.fetches for each in consumers)
         begun = time.monotonic()
@@ -306,10 +317,8 @@ def sessions(node: NodeProcess, number: int) -> Outcome:
         figures = {
             "cores": (cpu_seconds(node.process.pid) - cpu) / seconds,
             "fetches/s": (sum(each.fetches for each in consumers) - fetches) / seconds,
-            "probe p50 ms": sorted(latencies)[len(latencies) // 2],
+            "probe p50 ms": statistics.median(latencies),
         }
-    for consumer in consumers:
-        consumer.stop()
     return Outcome(latencies, figures)
 
 

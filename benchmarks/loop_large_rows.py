@@ -19,9 +19,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.bench_node import ask, batch, create_topic, produce_frames, request
-from benchmarks.loop_api_rows import SECONDS, Asking
-from benchmarks.loop_more_rows import cold_with, ours_alone
-from benchmarks.loop_outcome import Load, NotMeasuredError, Outcome, watched
+from benchmarks.loop_api_rows import Asking
+from benchmarks.loop_more_rows import cold_row, ours_alone
+from benchmarks.loop_outcome import (
+    ROUNDS,
+    SECONDS,
+    Load,
+    NotMeasuredError,
+    Outcome,
+    once,
+    watched,
+)
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.registered_brokers import RegisteredBrokers
@@ -43,7 +51,8 @@ from tests.support.nodes import NodeProcess, SparkraftNode
 
 PRODUCERS, CONSUMERS, PARTITIONS = 8, 8, 48
 BATCH_RECORDS = 16
-FAN_WARM_UP_S = 6
+FAN_WARM_UP_S = (5, 1)
+"""Of the first round, and of the others."""
 
 DISK_BYTES_PER_S, DISK_READS_PER_S = 125_000_000, 3_000
 SLOW_MEGABYTES = 700
@@ -65,10 +74,11 @@ PARTITIONS_AT_ONCE = 5_000
 
 
 def fanout(node: NodeProcess, number: int) -> Outcome:
-    topic = f"fan-{number}"
+    topic = "fan"
     create_topic(
         node.port, topic, PARTITIONS, segment_bytes=str(16 << 20), retention_bytes=str(64 << 20)
     )
+    warm_up_s = FAN_WARM_UP_S[min(number, 1)]
     alike = batch(1024, BATCH_RECORDS)
     frames = BUILD / f"fan-{node.port}.bin"
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -77,10 +87,10 @@ def fanout(node: NodeProcess, number: int) -> Outcome:
     pid = node.process.pid
     consumers = _started(
         "fan", node.port, topic, PARTITIONS, CONSUMERS, len(alike), BATCH_RECORDS,
-        FAN_WARM_UP_S, SECONDS,
+        warm_up_s, SECONDS,
     )  # fmt: skip
-    producers = _started("load", node.port, frames, PRODUCERS, 1, FAN_WARM_UP_S + SECONDS)
-    time.sleep(FAN_WARM_UP_S)
+    producers = _started("load", node.port, frames, PRODUCERS, 1, warm_up_s + SECONDS)
+    time.sleep(warm_up_s)
     cpu = cpu_seconds(pid)
     latencies = Probe(node.port, "probe", SECONDS).latencies()
     used = (cpu_seconds(pid) - cpu) / SECONDS
@@ -144,10 +154,13 @@ def _limit(group: Path, device: int) -> None:
     (group / "blkio.throttle.read_iops_device").write_text(f"{name} {DISK_READS_PER_S}")
 
 
-def slow_disk_row(node: NodeProcess, number: int) -> Outcome:
+_read_slowly = cold_row("slow", SLOW_MEGABYTES, slow_disk)
+
+
+def slow_disk_row(node: NodeProcess, number: int) -> Outcome | list[Outcome]:
     with slow_disk(node):
         pass  # if it cannot be limited, nothing is written
-    return cold_with(node, f"slow-{number}", SLOW_MEGABYTES, lambda: slow_disk(node))
+    return _read_slowly(node, number)
 
 
 # ---- a coordinator that loads
@@ -166,7 +179,7 @@ def commit_frame(first: int) -> bytes:
     return request(ApiKey.OFFSET_COMMIT, 8, message)
 
 
-def coordinator(node: NodeProcess, _number: int) -> Outcome:
+def _fill_offsets(node: NodeProcess) -> None:
     create_topic(node.port, "loaded", COMMIT_PARTITIONS)
     _until_found(node)
     frame = commit_frame(1)
@@ -174,6 +187,13 @@ def coordinator(node: NodeProcess, _number: int) -> Outcome:
     with Asking(node.port, [frame], 4) as asking:
         while asking.answers < count:
             time.sleep(0.05)
+
+
+_offsets_filled = once(_fill_offsets)
+
+
+def coordinator(node: NodeProcess, _number: int) -> Outcome:
+    _offsets_filled(node)
     node.stop()
     node.start()
     begun = time.monotonic()
@@ -207,7 +227,7 @@ def _until_found(node: NodeProcess) -> float:
 # ---- a long metadata log
 
 
-def explain(_node: NodeProcess, _number: int) -> Outcome:
+def explain(_node: NodeProcess, _number: int) -> list[Outcome]:
     """On a node of its own, whose log is made longer while it is stopped."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -222,7 +242,7 @@ def explain(_node: NodeProcess, _number: int) -> Outcome:
             topics=[k10002.HistoryTopic(name="probe")], events_max=1_000, whole_log=True
         )
         frame = request(ApiKey.DESCRIBE_HISTORY, 0, history)
-        return watched(node, lambda: _beside_asking(node.port, frame))
+        return [watched(node, lambda: _beside_asking(node.port, frame)) for _ in range(ROUNDS)]
 
 
 def _lengthen(log_dir: Path) -> None:
@@ -254,7 +274,7 @@ def _beside_asking(port: int, frame: bytes) -> Outcome:
     return Outcome(latencies, {"answers/s": answers})
 
 
-def snapshot(_node: NodeProcess, _number: int) -> Outcome:
+def snapshot(_node: NodeProcess, _number: int) -> list[Outcome]:
     """On a node of its own, whose topics are on brokers without replicas."""
     overrides = {
         "metadata.log.max.snapshot.interval.ms": "500",
@@ -284,11 +304,14 @@ def snapshot(_node: NodeProcess, _number: int) -> Outcome:
             )
             frame = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, change)
             folder_of = next(Path(folder).rglob("__cluster_metadata-0"))
-            before = _snapshots(folder_of)
-            outcome = watched(node, lambda: _beside_asking(node.port, frame))
-            made = len(_snapshots(folder_of) - before)
-    outcome.figures = {"snapshots": float(made)}
-    return outcome
+
+            def measure() -> Outcome:
+                before = _snapshots(folder_of)
+                outcome = _beside_asking(node.port, frame)
+                outcome.figures = {"snapshots": float(len(_snapshots(folder_of) - before))}
+                return outcome
+
+            return [watched(node, measure) for _ in range(ROUNDS)]
 
 
 def _snapshots(folder: Path) -> set[str]:

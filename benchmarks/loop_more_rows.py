@@ -12,15 +12,17 @@ Beside rows of ours alone, Kafka's node is idle.
 
 import os
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from benchmarks.bench_node import ask, ask_raw, batch, create_topic, produce_frames, request
-from benchmarks.loop_api_rows import SECONDS, Asking, commit, flood_row
-from benchmarks.loop_outcome import Load, Outcome
+from benchmarks.loop_api_rows import Asking, commit, flood_row
+from benchmarks.loop_outcome import SECONDS, Load, Outcome, once
 from benchmarks.probe import Probe
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k00_produce as k00
@@ -45,9 +47,8 @@ SCRAPERS, SCRAPES = 60, 300
 HTTP_LISTENER = "sparkraft.http.listener"
 
 
-def regex(node: NodeProcess, _number: int) -> Outcome:
-    """Joins one after the other, each until it is assigned everything."""
-    from confluent_kafka import Consumer
+@once
+def matching_topics(node: NodeProcess) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin: Any = AdminClient({"bootstrap.servers": node.bootstrap})
@@ -56,13 +57,20 @@ def regex(node: NodeProcess, _number: int) -> Outcome:
         for done in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
             done.result(90)
     time.sleep(2)  # the broker creates folders after the answer
+
+
+def regex(node: NodeProcess, number: int) -> Outcome:
+    """Joins one after the other, each until it is assigned everything."""
+    from confluent_kafka import Consumer
+
+    matching_topics(node)
     times: list[float] = []
     probe = Probe(node.port, "probe", SECONDS)
     end = time.monotonic() + SECONDS - 1
     while time.monotonic() < end:
         begun = time.monotonic()
         consumer = Consumer(
-            {"bootstrap.servers": node.bootstrap, "group.id": f"match-{len(times)}"}
+            {"bootstrap.servers": node.bootstrap, "group.id": f"match-{number}-{len(times)}"}
         )
         consumer.subscribe(["^match-.*"])
         while not consumer.assignment() and time.monotonic() < begun + 60:
@@ -81,43 +89,48 @@ def bomb() -> bytes:
     return builder.build()
 
 
-def bombs(node: NodeProcess, _number: int) -> Outcome:
+def bombs(node: NodeProcess) -> list[bytes]:
     create_topic(node.port, "compacted", 4, cleanup_policy="compact")
-    return flood_row(lambda _: [produce_frames("compacted", bomb(), 1)], BOMBS)(node, 0)
+    return [produce_frames("compacted", bomb(), 1)]
 
 
-def cold(node: NodeProcess, number: int) -> Outcome:
-    return cold_with(node, f"cold-{number}", COLD_MEGABYTES, nullcontext)
-
-
-def cold_with(
-    node: NodeProcess,
-    topic: str,
-    megabytes: int,
-    disk: Callable[[], AbstractContextManager[object]],
-) -> Outcome:
-    """Files are dropped from the page cache before each pass over the topic."""
+def fill(node: NodeProcess, topic: str, megabytes: int) -> None:
+    """Write a topic of one partition, to the disk too."""
     create_topic(node.port, topic, 1)
     megabyte = produce_frames(topic, batch(1024, 1000), 1)
     for _ in range(megabytes):
         ask_raw(node.port, megabyte)
     os.sync()
+
+
+def cold_row(
+    topic: str, megabytes: int, disk: Callable[[NodeProcess], AbstractContextManager[object]]
+) -> Load:
+    """Two consumers read a topic, whose files are dropped from the page cache before each pass."""
+    filled = once(partial(fill, topic=topic, megabytes=megabytes))
     frames = [fetch(topic, offset * 1_000) for offset in range(megabytes)]
-    drop(node, topic)
-    with (
-        disk(),
-        Asking(node.port, frames, 1) as first,
-        Asking(node.port, frames[::-1], 1) as second,
-    ):
-        over = threading.Event()
-        dropping = threading.Thread(target=keep_dropping, args=(node, topic, over))
-        dropping.start()
-        latencies = Probe(node.port, "probe", SECONDS).latencies()
-        read = (first.answers + second.answers) / SECONDS
-        over.set()
-        dropping.join()
-    middle = sorted(latencies)[len(latencies) // 2]
-    return Outcome(latencies, {"probe p50 ms": middle, "read MB/s": read})
+
+    def load(node: NodeProcess, _number: int) -> Outcome:
+        filled(node)
+        drop(node, topic)
+        with (
+            disk(node),
+            Asking(node.port, frames, 1) as first,
+            Asking(node.port, frames[::-1], 1) as second,
+        ):
+            over = threading.Event()
+            dropping = threading.Thread(target=keep_dropping, args=(node, topic, over))
+            dropping.start()
+            try:
+                latencies = Probe(node.port, "probe", SECONDS).latencies()
+                read = (first.answers + second.answers) / SECONDS
+            finally:
+                over.set()
+                dropping.join()
+        middle = statistics.median(latencies)
+        return Outcome(latencies, {"probe p50 ms": middle, "read MB/s": read})
+
+    return load
 
 
 def keep_dropping(node: NodeProcess, topic: str, over: threading.Event) -> None:
@@ -173,7 +186,7 @@ def first_batches(topic: str, producer_id: int) -> k00.ProduceRequest:
 def ours_alone(load: Load) -> Load:
     """A row that leaves Kafka's node idle."""
 
-    def row(node: NodeProcess, number: int) -> Outcome:
+    def row(node: NodeProcess, number: int) -> Outcome | list[Outcome]:
         if isinstance(node, SparkraftNode):
             return load(node, number)
         return Outcome(Probe(node.port, "probe", SECONDS).latencies())
@@ -234,8 +247,8 @@ def properties(node: NodeProcess) -> dict[str, str]:
 
 MORE_ROWS: dict[str, Load] = {
     "regex": regex,
-    "bombs": bombs,
-    "cold": cold,
+    "bombs": flood_row(bombs, BOMBS),
+    "cold": cold_row("cold", COLD_MEGABYTES, nullcontext),
     "producers": flood_row(producers),
     "own": ours_alone(flood_row(own)),
     "scrapes": ours_alone(scrapes),

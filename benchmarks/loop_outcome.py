@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import TypeVar
 
 from benchmarks.bench_node import ask
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k55_describe_quorum as k55
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from tests.support.nodes import NodeProcess, SparkraftNode
+
+Prepared = TypeVar("Prepared")
+
+ROUNDS = 3
+SECONDS = 7
+"""A round's probe; 2,100 probes in all rounds."""
 
 
 @dataclass
@@ -28,8 +36,22 @@ class Outcome:
         return sorted(self.latencies)[len(self.latencies) * 99 // 100]
 
 
-Load = Callable[[NodeProcess, int], Outcome]
-"""Runs one round on a node; the number of the round makes names unique."""
+Load = Callable[[NodeProcess, int], Outcome | list[Outcome]]
+"""Runs one round on a node; the number of the round makes names unique. Rows that take long to
+prepare a node of their own run all rounds there."""
+
+
+def once(prepare: Callable[[NodeProcess], Prepared]) -> Callable[[NodeProcess], Prepared]:
+    """Prepare a node before its first round only; later rounds get what was returned then."""
+    known: dict[int, Prepared] = {}
+
+    @wraps(prepare)
+    def prepared(node: NodeProcess) -> Prepared:
+        if node.port not in known:
+            known[node.port] = prepare(node)
+        return known[node.port]
+
+    return prepared
 
 
 class NotMeasuredError(Exception):

@@ -48,7 +48,7 @@ def nodes(monkeypatch):
 
 
 def measured(monkeypatch, nodes, load):
-    monkeypatch.setitem(ROWS, "some", (load, 1))
+    monkeypatch.setitem(ROWS, "some", load)
     table = Table("")
     add_row(table, "some", nodes)
     return table
@@ -87,7 +87,7 @@ def test_a_row_that_this_machine_cannot_run_says_why(monkeypatch, nodes):
 
 def test_a_disk_that_cannot_be_limited_is_no_error(monkeypatch, nodes, tmp_path):
     monkeypatch.setattr(loop_large_rows, "BLKIO", tmp_path / "no-such-controller")
-    monkeypatch.setattr(loop_large_rows, "cold_with", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(loop_large_rows, "_read_slowly", lambda *_: pytest.fail("it was measured"))
     with pytest.raises(NotMeasuredError, match="no-such-controller"):
         loop_large_rows.slow_disk_row(nodes["ours"], 0)
 
@@ -121,7 +121,7 @@ def test_the_slower_throughput_misses_its_promise(monkeypatch, nodes):
     def load(node, _):
         return Outcome([1.0], {"MB/s": 79.0 if node is nodes["ours"] else 100.0})
 
-    monkeypatch.setitem(ROWS, "gzip", (load, 1))
+    monkeypatch.setitem(ROWS, "gzip", load)
     table = Table("")
     add_row(table, "gzip", nodes)
     assert [row.what for row in table.rows if not row.met] == ["gzip: MB/s (goal: 1)"]
@@ -155,8 +155,8 @@ def test_every_promise_is_one_of_a_row():
 
 
 def test_elections_of_a_node_that_is_only_loaded_count(monkeypatch, nodes):
-    def load(node, _):
-        if node is nodes["ours"]:
+    def load(node, number):
+        if node is nodes["ours"] and number == 0:
             node.start()
         return Outcome([1.0])
 
@@ -206,7 +206,68 @@ def test_elections_of_the_node_that_is_loaded_count(monkeypatch, nodes, tmp_path
         loop_large_rows.tempfile, "TemporaryDirectory", lambda: nullcontext(tmp_path)
     )
     (tmp_path / "__cluster_metadata-0").mkdir()
-    outcome = getattr(loop_large_rows, row)(nodes["ours"], 0)
-    assert outcome.interruptions == 1
-    rows = measured(monkeypatch, nodes, lambda *_: outcome).rows
-    assert [row.ours for row in rows if "elections" in row.what] == ["1"]
+    outcomes = getattr(loop_large_rows, row)(nodes["ours"], 0)
+    assert [one.interruptions for one in outcomes] == [1, 1, 1]
+    rows = measured(monkeypatch, nodes, lambda *_: outcomes).rows
+    assert [row.ours for row in rows if "elections" in row.what] == ["3"]
+
+
+# ---- rounds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes only in rows."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(bench_loop, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def rounds(monkeypatch, nodes, clock, *, first, later):
+    """The rounds of a row of which these take so long on each node."""
+    numbers = []
+
+    def load(node, number):
+        clock.now += later if number else first
+        if node is nodes["ours"]:
+            numbers.append(number)
+        return Outcome([float(number)] * 700)
+
+    rows = {row.what: row for row in measured(monkeypatch, nodes, load).rows}
+    return numbers, rows
+
+
+def test_figures_are_medians_of_three_rounds_and_2_100_probes(monkeypatch, nodes, clock):
+    numbers, rows = rounds(monkeypatch, nodes, clock, first=8, later=8)
+    assert numbers == [0, 1, 2]
+    assert rows["some: probe p99"].ours == "1.0 ms"
+    assert rows["some: measured in 48 s"].ours == "2,100 probes, rounds: 3"
+    assert rows["some: measured in 48 s"].against == "2,100 probes, rounds: 3"
+
+
+def test_a_long_preparation_leaves_no_time_for_a_third_round(monkeypatch, nodes, clock):
+    numbers, rows = rounds(monkeypatch, nodes, clock, first=18, later=8)
+    assert numbers == [0, 1]
+    assert rows["some: measured in 52 s"].ours == "1,400 probes, rounds: 2"
+
+
+def test_a_row_of_long_rounds_has_one(monkeypatch, nodes, clock):
+    assert rounds(monkeypatch, nodes, clock, first=30, later=30)[0] == [0]
+
+
+def test_a_node_is_prepared_once(nodes):
+    prepared = []
+    prepare = loop_outcome.once(lambda node: prepared.append(node.port) or len(prepared))
+    assert [prepare(nodes[who]) for who in ("ours", "kafka", "ours", "kafka")] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(("fails", "ratio"), [((0, 2), 1.0), ((0, 1, 2), None)])
+def test_rounds_that_fail_on_kafkas_node_are_left_out(monkeypatch, nodes, fails, ratio):
+    def load(node, number):
+        if node is nodes["kafka"] and number in fails:
+            raise ConnectionError("the probe ended before its time")
+        return Outcome([1.0], {"MB/s": 1.0})
+
+    rows = {row.what: row for row in measured(monkeypatch, nodes, load).rows}
+    assert rows["some: MB/s"].ratio == ratio
+    assert "the probe ended" in rows["some: not compared in all rounds"].against
