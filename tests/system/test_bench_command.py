@@ -1,11 +1,15 @@
 """`./bench WORD...` runs what the words name, or says that they name nothing."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks.__main__ import LOOP, ONLY_NAMED, SUITES, UnknownWordError, chosen, main
+from benchmarks.__main__ import LOOP, ONLY_NAMED, SUITES, UnknownWordError, chosen, main, short
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_all_suites_run_without_words():
@@ -46,3 +50,17 @@ def test_an_unknown_word_runs_nothing_and_fails(monkeypatch, capsys):
     assert "fan-out" in said
     assert "security, console, zookeeper" in said
     assert "fanout, slow-disk" in said
+
+
+def test_both_descriptions_name_all_suites_and_the_same_duration():
+    described = [
+        (ROOT / "bench").read_text().partition("./bench fanout")[0],
+        (ROOT / "docs" / "PERFORMANCE.md").read_text().partition("./bench fanout")[0],
+    ]
+    for text in described:
+        words = re.findall(r"\w+", text.rpartition("replication,")[2])
+        assert [short(suite) for suite in SUITES[5:]] == [
+            word for word in words if word in map(short, SUITES)
+        ]
+    minutes = [re.search(r"about (\d+) minutes", text).group(1) for text in described]
+    assert minutes[0] == minutes[1]
