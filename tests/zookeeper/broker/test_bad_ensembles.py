@@ -6,6 +6,7 @@ import json
 import pytest
 
 from sparkraft.client.producer import Producer
+from sparkraft.server.broker.lifecycle import BrokerState
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.identity import StartRefused
 from sparkraft.server.zookeeper_node import ZooKeeperNode
@@ -123,6 +124,35 @@ def test_a_stranger_at_controller_is_waited_for(tmp_path, stored):
                 assert nodes.ensemble.znodes.get("/controller_epoch").data == b"1"
             finally:
                 await node.stop()
+
+    run(test())
+
+
+def test_a_strangers_malformed_registration_does_not_stop_a_running_broker(tmp_path, caplog):
+    """It registers again after an expiry, and when its advertised listeners change."""
+
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1, 2)
+            await until(lambda: sorted(nodes[2].broker.image.brokers) == [1, 2])
+            first = nodes.ensemble.znodes.get("/brokers/ids/2").czxid
+            await nodes.submit(Create(path="/brokers/ids/99", data=b"a stranger"))
+            nodes.ensemble.expire(nodes[2].session_id)
+            await until(lambda: nodes[2].broker.lifecycle.broker_epoch > first)
+            again = nodes.ensemble.znodes.get("/brokers/ids/2")
+            assert again.czxid == nodes[2].broker.lifecycle.broker_epoch
+            named = "The endpoints of a malformed registration are not checked: /brokers/ids/99"
+            assert named in caplog.text
+            caplog.clear()
+            configs = {"advertised.listeners": "PLAINTEXT://localhost:1"}
+            data = json.dumps({"version": 1, "config": configs}).encode()
+            await nodes.submit(Create(path="/config/brokers/2", data=data))
+            changed = json.dumps({"version": 2, "entity_path": "brokers/2"}).encode()
+            path = "/config/changes/config_change_"
+            await nodes.submit(Create(path=path, data=changed, sequential=True))
+            await until(lambda: b"localhost:1" in nodes.ensemble.znodes.get("/brokers/ids/2").data)
+            assert named in caplog.text
+            assert nodes[2].broker.lifecycle.state is BrokerState.RUNNING
 
     run(test())
 

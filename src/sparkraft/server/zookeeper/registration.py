@@ -19,6 +19,7 @@ from sparkraft.zookeeper.znodes.brokers import (
     encode_registration,
 )
 from sparkraft.zookeeper.znodes.cluster import CLUSTER_ID, decode_cluster_id, encode_cluster_id
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,6 +138,10 @@ async def check_endpoints(
 ) -> None:
     """Check that no other broker has registered one of our endpoints.
 
+    A malformed registration of another broker is logged and left out: it says nothing about this
+    broker. Kafka 3.9 checks at a start and before it changes advertised listeners only, and such a
+    registration prevents both (`KafkaServer.createBrokerInfo`).
+
     Raises:
         StartRefused: one has.
     """
@@ -150,7 +155,12 @@ async def check_endpoints(
             data, _ = await client.submit_until_connected(GetData(path=path))
         except NoNodeError:
             continue  # it has left
-        others = {f"{each.host}:{each.port}" for each in decode_registration(path, data).endpoints}
+        try:
+            registered = decode_registration(path, data).endpoints
+        except ZnodeError as error:
+            log.warning("The endpoints of a malformed registration are not checked: %s", error)
+            continue
+        others = {f"{each.host}:{each.port}" for each in registered}
         if own & others:
             common = ", ".join(sorted(own & others))
             raise StartRefused(
