@@ -347,7 +347,8 @@ class ZooKeeperMembership:
         lifecycle = self._lifecycle(base)
         if base.config.flag("sparkraft.controllership.enable"):
             base.supervisor.spawn(
-                self._own.controller.run(lifecycle.running), "controller election"
+                self._own.controller.run(lifecycle.running, lambda: lifecycle.is_registered),
+                "controller election",
             )
         return Joined(
             lifecycle=lifecycle,

@@ -17,6 +17,8 @@ from tests.zookeeper.broker.nodes import nodes_in
 
 pytestmark = pytest.mark.real_time
 
+OTHER_SESSION = 99
+
 
 def node_of(folder, connect, **overrides):
     (port,) = lasting_ports(1)
@@ -153,6 +155,28 @@ def test_a_strangers_malformed_registration_does_not_stop_a_running_broker(tmp_p
             await until(lambda: b"localhost:1" in nodes.ensemble.znodes.get("/brokers/ids/2").data)
             assert named in caplog.text
             assert nodes[2].broker.lifecycle.state is BrokerState.RUNNING
+
+    run(test())
+
+
+def test_a_broker_whose_id_was_taken_does_not_stand_for_the_controller(tmp_path, caplog):
+    """Kafka 3.9: `processRegisterBrokerAndReelect` ends when the registration fails."""
+
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1)
+            znodes = nodes.ensemble.znodes
+            data = znodes.get("/brokers/ids/1").data
+            nodes.ensemble.expire(nodes[1].session_id)
+            znodes.apply(Create(path="/brokers/ids/1", data=data, ephemeral=True), OTHER_SESSION, 0)
+            await until(lambda: "does not stand for the controller" in caplog.text)
+            await nodes.submit(Create(path="/controller", data=b"{}"))
+            await nodes.submit(Delete(path="/controller"))
+            # The next session registers it. No election was held before.
+            znodes.end_session(OTHER_SESSION)
+            nodes.ensemble.expire(nodes[1].session_id)
+            await until(lambda: nodes.controller() == 1)
+            assert znodes.get("/controller_epoch").data == b"2"
 
     run(test())
 

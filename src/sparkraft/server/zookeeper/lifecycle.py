@@ -80,6 +80,8 @@ class ZooKeeperLifecycle:
         self._spawn = spawn
         self._stop = asyncio.Event()
         self._has_left = False
+        self._registered_session = 0
+        """Session of the newest registration."""
         self.state = BrokerState.STARTING
         self.settled = asyncio.Event()
         self.running = asyncio.Event()
@@ -88,6 +90,11 @@ class ZooKeeperLifecycle:
     def broker_epoch(self) -> int:
         """Of the newest registration; -1 before the first."""
         return self._epoch.value
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the present session has registered the broker."""
+        return self._registered_session == self._session.client.session_id != 0
 
     async def run(self) -> None:
         """Register, wait for `stop`, shut down.
@@ -139,7 +146,9 @@ class ZooKeeperLifecycle:
         async with self._registering:
             registration = self._registration(self._addresses)
             await check_endpoints(self._session.client, node_id, registration)
+            session_id = self._session.client.session_id
             self._epoch.on_registered(await register(self._session, node_id, registration))
+            self._registered_session = session_id
         log.info("Registered broker %d with broker epoch %d", node_id, self.broker_epoch)
 
     def _registration(self, addresses: "Addresses") -> "Registration":

@@ -75,6 +75,11 @@ class MigratingLifecycle:
         return BrokerState.CONTROLLED_SHUTDOWN if is_leaving else state
 
     @property
+    def is_registered(self) -> bool:
+        """Whether the present session has registered the broker in ZooKeeper."""
+        return self._zookeeper.is_registered
+
+    @property
     def broker_epoch(self) -> int:
         """-1, so that the next registration with a quorum does not claim a clean stop."""
         return -1

@@ -10,7 +10,8 @@ API handlers reach it as they reach the controller of a quorum: `OwnControllerSe
 parts that they use, and `submit` decides a request by its API key.
 
 Kafka 3.9: `KafkaController`. A broker stands for the controller in each session, after it has
-registered; it competes whenever /controller is deleted. In an expired session it resigns before a
+registered; it competes whenever /controller is deleted. If the registration is refused, it does not
+stand in that session (`processRegisterBrokerAndReelect`). In an expired session it resigns before a
 new session starts. At a stop its session ends, which deletes /controller.
 """
 
@@ -154,6 +155,7 @@ class OwnController:
         self._configs = configs
         self._clock = env.clock
         self._spawn = spawn
+        self._is_registered: Callable[[], bool] = lambda: False
         self._running: asyncio.Task[Any] | None = None
         self._writing: asyncio.Task[Any] | None = None
         self._balancing: asyncio.Task[Any] | None = None
@@ -319,9 +321,15 @@ class OwnController:
 
     # ---- running
 
-    async def run(self, registered: asyncio.Event) -> None:
-        """Stand for the controller from when the broker is `registered`."""
+    async def run(self, registered: asyncio.Event, is_registered: "Callable[[], bool]") -> None:
+        """Stand for the controller from when the broker is `registered`.
+
+        Args:
+            registered: set after its first registration.
+            is_registered: whether the present session has registered it.
+        """
         await registered.wait()
+        self._is_registered = is_registered
         self._configs.add_listener(self._on_config_change)
         self._session.add_watcher(self.task.on_watch)
         self._session.add_expiry_listener(self.task.expire)
@@ -331,9 +339,17 @@ class OwnController:
         await self._stand()
 
     async def _stand(self) -> None:
+        """Stand in a new session, unless it has not registered the broker."""
         # Changes of configs while there was no session have no notification.
         self._allow_unclean_elections(on_start=True)
-        self.task.put(Reelect())
+        if self._is_registered():
+            self.task.put(Reelect())
+        else:
+            # Nothing watches /controller in this session, so its deletion has no effect either.
+            log.warning(
+                "Broker %d does not stand for the controller: this session has not registered it",
+                self._config.node_id,
+            )
 
     async def stop(self) -> None:
         """Stop; the end of the session deletes /controller."""
