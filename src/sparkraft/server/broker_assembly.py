@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.supervisor import Supervisor
     from sparkraft.server.zookeeper.control import ControllerRequests
+    from sparkraft.server.zookeeper.features import FinalizedFeatures
     from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
     from sparkraft.server.zookeeper.own_controller import OwnControllerServices
     from sparkraft.storage.log_manager import LogManager
@@ -96,6 +97,7 @@ class Joined(NamedTuple):
         controller_requests: serves the ZooKeeper controller; None in KRaft mode.
         own_controller: this node's candidate for that controller; None in KRaft mode.
         advertised: follows changes of advertised.listeners; None in KRaft mode.
+        finalized_features: those in ZooKeeper; None in KRaft mode.
     """
 
     lifecycle: "Lifecycle"
@@ -105,6 +107,7 @@ class Joined(NamedTuple):
     controller_requests: "ControllerRequests | None"
     own_controller: "OwnControllerServices | None" = None
     advertised: "Advertised | None" = None
+    finalized_features: "FinalizedFeatures | None" = None
 
 
 class Membership(Protocol):
@@ -319,6 +322,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         ),
         controller_requests=joined.controller_requests,
         own_controller=joined.own_controller,
+        finalized_features=joined.finalized_features,
     )
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.zookeeper.control import ControllerRequests
+    from sparkraft.server.zookeeper.features import FinalizedFeatures
     from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
     from sparkraft.server.zookeeper.own_controller import OwnControllerServices
     from sparkraft.storage.log_manager import LogManager
@@ -57,6 +58,7 @@ class BrokerServices:
         controller: the local controller if this node has that role, else None.
         controller_requests: serves the ZooKeeper controller; None in KRaft mode.
         own_controller: this node's candidate for the ZooKeeper controller; None in KRaft mode.
+        finalized_features: those in ZooKeeper; None in KRaft mode.
         reads_by_rack: whether consumers are directed to followers in their rack (KIP-392).
     """
 
@@ -98,6 +100,7 @@ class BrokerServices:
     telemetry: "ClientTelemetry"
     controller_requests: "ControllerRequests | None" = None
     own_controller: "OwnControllerServices | None" = None
+    finalized_features: "FinalizedFeatures | None" = None
 
     @property
     def image(self) -> "ClusterImage":

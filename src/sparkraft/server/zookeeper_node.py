@@ -44,6 +44,7 @@ from sparkraft.server.zookeeper.controllers import (
     MigratingTarget,
 )
 from sparkraft.server.zookeeper.epochs import MigratingBrokerEpoch
+from sparkraft.server.zookeeper.features import FinalizedFeatures
 from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
 from sparkraft.server.zookeeper.hosting import Hosting
 from sparkraft.server.zookeeper.identity import (
@@ -106,6 +107,7 @@ class ZooKeeperNode(Node):
         self._protocol = parse_protocol_version(config.text(PROTOCOL_VERSION))
         self._images = ZooKeeperImages(metadata_level(self._protocol))
         self._configs = ZooKeeperConfigs(self._session, self._images, env.clock)
+        self._features = FinalizedFeatures(self._session, enabled=self._protocol.has_features)
         self._known = KnownController()
         self._quorum: QuorumFollowers | None = None
         """Follows the metadata log; None unless the broker is being migrated."""
@@ -191,6 +193,7 @@ class ZooKeeperNode(Node):
             self._quorum.publisher.add_leader_listener(channel.on_leader)
         try:
             await self._configs.load()
+            await self._features.load()
             await self._tokens.load()
             if self._acls is not None:
                 await self._acls.load()
@@ -208,6 +211,7 @@ class ZooKeeperNode(Node):
             self._session,
             self._images,
             self._configs,
+            self._features,
             self._known,
             self._own,
             self._quorum,
@@ -300,6 +304,7 @@ class ZooKeeperMembership:
         session: EnsembleSession,
         images: ZooKeeperImages,
         configs: ZooKeeperConfigs,
+        features: FinalizedFeatures,
         controller: KnownController,
         own: OwnControllerServices,
         quorum: "QuorumFollowers | None",
@@ -312,6 +317,7 @@ class ZooKeeperMembership:
             session: with the ensemble, open.
             images: publishes images.
             configs: in ZooKeeper, read already.
+            features: in ZooKeeper, read already.
             controller: of the cluster.
             own: the controller of this node.
             quorum: follows the metadata log; None unless the broker is being migrated.
@@ -322,6 +328,7 @@ class ZooKeeperMembership:
         self._session = session
         self._images = images
         self._configs = configs
+        self._features = features
         self._controller = controller
         self._own = own
         self._epochs = MigratingBrokerEpoch(controller)
@@ -344,6 +351,7 @@ class ZooKeeperMembership:
         hosting = Hosting(replicas, node_id=base.config.node_id)
         base.supervisor.spawn(self._session.run(), "ZooKeeper sessions")
         base.supervisor.spawn(self._configs.run(), "config changes")
+        base.supervisor.spawn(self._features.run(), "finalized features")
         lifecycle = self._lifecycle(base)
         if base.config.flag("sparkraft.controllership.enable"):
             base.supervisor.spawn(
@@ -365,6 +373,7 @@ class ZooKeeperMembership:
             ),
             own_controller=self._own,
             advertised=self._advertised,
+            finalized_features=self._features,
         )
 
     def _lifecycle(self, base: "BrokerFoundation") -> ZooKeeperLifecycle | MigratingLifecycle:

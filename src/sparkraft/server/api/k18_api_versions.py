@@ -9,7 +9,8 @@ Behaviour:
       INVALID_REQUEST.
     * Features: the supported ranges, and the finalized levels with the offset of the image. v3
       leaves out features whose range starts at 0, which old Java clients cannot read (KIP-1022).
-      None in ZooKeeper mode, in which Kafka 3.9 supports none.
+      In ZooKeeper mode, in which Kafka 3.9 supports none, the finalized levels are those of
+      /feature, with the version of the znode.
     * Of keys that a broker forwards, only versions that the controller serves, too, once it is
       connected (`ApiVersionsResponse.intersectForwardableApis`).
     * Controllers, and brokers in ZooKeeper mode, report whether they are part of a migration from
@@ -71,8 +72,10 @@ def handle(
         keys = [key for key in keys if key.api_key not in TELEMETRY_KEYS]
     response = ApiVersionsResponse(api_keys=keys)
     response.zk_migration_ready = node.config.migrates or node.config.is_migrating_broker
-    if node.raft is not None:  # else it is in ZooKeeper mode
+    if node.raft is not None:
         _add_features(node.raft, node.image, context.api_version, response)
+    elif node.finalized_features is not None:
+        _add_finalized(node.finalized_features.levels, node.finalized_features.epoch, response)
     return response
 
 
@@ -86,14 +89,18 @@ def _add_features(
                 SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
             )
     if image.metadata_version > 0:
-        response.finalized_features_epoch = image.offset
         levels = dict(image.features)
         if raft.kraft_version > 0:  # raft keeps its own version, outside the image
             levels[KRAFT_VERSION] = raft.kraft_version
-        for name, level in sorted(levels.items()):
-            response.finalized_features.append(
-                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            )
+        _add_finalized(levels, image.offset, response)
+
+
+def _add_finalized(levels: "Mapping[str, int]", epoch: int, response: ApiVersionsResponse) -> None:
+    response.finalized_features_epoch = epoch
+    for name, level in sorted(levels.items()):
+        response.finalized_features.append(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        )
 
 
 def has_valid_software(version: int, request: ApiVersionsRequest) -> bool:

@@ -7,6 +7,7 @@ control           the controller's requests: LeaderAndIsr, StopReplica, UpdateMe
 hosting           replicas, as LeaderAndIsr and StopReplica assign them
 configs           configs in ZooKeeper, and their change notifications
 config_writes     writes configs
+features          finalized features, as ApiVersions reports them
 update            UpdateMetadata as a change of the image
 images            publishes images, made of both
 controllers       how to reach the controller
