@@ -1,6 +1,7 @@
 """The client on a real ensemble; kazoo, another client, sees the same."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -273,6 +274,25 @@ def test_a_session_that_was_away_too_long_has_expired(root: str, witness: KazooC
             assert states == [State.CONNECTED, State.CONNECTING, State.EXPIRED]
 
     asyncio.run(run())
+
+
+def test_a_written_znode_above_the_servers_limit_is_named(
+    ensemble: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ZooKeeper closes the connection without a reply; Kafka, too, sends the request again."""
+
+    async def run() -> None:
+        async with session(ensemble.connect) as client:
+            await client.create_recursive("/large")
+            write = SetData(path="/large", data=bytes(1024 * 1024 + 1))
+            with pytest.raises(ConnectionLossError):
+                await client.submit(write)
+            # The session continues, and so do smaller requests.
+            await client.submit_until_connected(Exists(path="/large"))
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert "the largest of 1 requests in flight is SetData /large, 10486" in caplog.text
 
 
 def test_an_idle_session_stays_alive(root: str, witness: KazooClient) -> None:

@@ -9,7 +9,7 @@ from sparkraft.server.env import SystemClock
 from sparkraft.zookeeper.errors import ConnectionLossError
 from sparkraft.zookeeper.exchange import SessionState
 from sparkraft.zookeeper.line import Line
-from sparkraft.zookeeper.requests import GetChildren, GetData
+from sparkraft.zookeeper.requests import Check, GetChildren, GetData, Multi, SetData
 from sparkraft.zookeeper.watches import Watches
 from tests.zookeeper.test_exchange import OPENED, STAT
 
@@ -107,6 +107,33 @@ def test_a_reply_above_jute_maxbuffer_is_named() -> None:
         reason = line.closed.result()
         assert "4194305 bytes: longer than 4194304 (jute.maxbuffer)" in reason
         assert reason.endswith("in place of the reply to GetChildren /brokers/topics")
+
+    asyncio.run(run())
+
+
+def test_a_lost_connection_names_the_largest_request_in_flight() -> None:
+    """A server closes the connection on a request above its jute.maxbuffer, without a reply."""
+
+    async def run() -> None:
+        line, _ = opened()
+        lost: list[Any] = []
+        write = SetData(path="/brokers/topics/t", data=bytes(1100))
+        for request in (
+            GetData(path="/first"),
+            Multi((Check(path="/controller_epoch", version=3), write)),
+            GetData(path="/last"),
+        ):
+            line.post(request, lost.append)
+        line.connection_lost(ConnectionResetError("reset by the peer"))
+        assert [type(each) for each in lost] == [ConnectionLossError] * 3
+        reason = line.closed.result()
+        expected = (
+            "reset by the peer; the largest of 3 requests in flight is Multi /brokers/topics/t"
+        )
+        assert reason.startswith(expected)
+        idle, _ = opened()
+        idle.connection_lost(None)
+        assert idle.closed.result() == "the server closed the connection"
 
     asyncio.run(run())
 

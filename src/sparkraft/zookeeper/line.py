@@ -19,7 +19,7 @@ from sparkraft.zookeeper.exchange import (
     WatchEvent,
 )
 from sparkraft.zookeeper.pipeline import fail_soon, settle
-from sparkraft.zookeeper.requests import Multi, Ping, Request
+from sparkraft.zookeeper.requests import Check, Multi, Ping, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class _InFlight(NamedTuple):
     request: Request
     on_result: OnResult
+    size: int
+    """Bytes of its frame."""
 
 
 class Line(asyncio.Protocol):
@@ -105,7 +107,7 @@ class Line(asyncio.Protocol):
         except UnicodeEncodeError as error:  # of a name from JSON, in which half a pair is valid
             fail_soon(on_result, error)
             return
-        self._in_flight.append(_InFlight(request, on_result))
+        self._in_flight.append(_InFlight(request, on_result, len(frame)))
         if self._unsent is None:
             self._transport.write(frame)
         else:
@@ -164,8 +166,20 @@ class Line(asyncio.Protocol):
         request = self._in_flight[0].request
         return f", in place of the reply to {type(request).__name__} {request.path}"
 
+    def _largest(self) -> str:
+        """Name the largest request in flight, for a message.
+
+        A server closes the connection on a request above its limit (`jute.maxbuffer`, 1 MiB unless
+        configured), without a reply; those that it received before may lose their replies, too.
+        """
+        if not self._in_flight:
+            return ""
+        request, _, size = max(self._in_flight, key=lambda each: each.size)
+        count = len(self._in_flight)
+        return f"; the largest of {count} requests in flight is {_named(request)}, {size} bytes"
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(str(exc) if exc else "the server closed the connection")
+        self._end(f"{exc or 'the server closed the connection'}{self._largest()}")
 
     def _on_found(self, found: SessionOpened | WatchEvent | Reply) -> None:
         match found:
@@ -180,7 +194,7 @@ class Line(asyncio.Protocol):
 
     def _on_reply(self, reply: Reply) -> None:
         self._session.last_zxid = max(self._session.last_zxid, reply.zxid)
-        request, on_result = self._in_flight[0]
+        request, on_result, _ = self._in_flight[0]
         result = _result(request, reply, self._exchange.chroot)
         self._in_flight.popleft()
         self._watches.add(request, reply.code)
@@ -195,8 +209,17 @@ class Line(asyncio.Protocol):
             self.opened.exception()  # retrieved: it has no waiter if the connection failed
         self._on_end()
         lost, self._in_flight = self._in_flight, deque()
-        for request, on_result in lost:
+        for request, on_result, _ in lost:
             on_result(error_of(Code.CONNECTION_LOSS, request.path))
+
+
+def _named(request: Request) -> str:
+    """The kind of a request and its znode; of a transaction, the first one that it writes."""
+    path = request.path
+    if isinstance(request, Multi):
+        writes = (each.path for each in request.operations if not isinstance(each, Check))
+        path = next(writes, path)
+    return f"{type(request).__name__} {path}".rstrip()
 
 
 def _result(request: Request, reply: Reply, chroot: str) -> Any:

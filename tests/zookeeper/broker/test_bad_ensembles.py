@@ -107,9 +107,17 @@ def test_the_id_of_another_cluster_is_refused(tmp_path, stored, reason):
 
 
 @pytest.mark.parametrize(
-    "stored", [b'{"version":2,"brokerid":99,"timestamp":"1"}', b'{"version":2}', b"a stranger"]
+    ("stored", "named"),
+    [
+        (
+            b'{"version":2,"brokerid":99,"timestamp":"1"}',
+            "/controller names broker 99, which is not registered",
+        ),
+        (b'{"version":2}', "/controller: no field 'brokerid'"),
+        (b"a stranger", "/controller: expected JSON, got b'a stranger'"),
+    ],
 )
-def test_a_stranger_at_controller_is_waited_for(tmp_path, stored):
+def test_a_stranger_at_controller_is_named_and_waited_for(tmp_path, caplog, stored, named):
     """A broker of an unknown id, or data that is not Kafka's; until an operator deletes it."""
 
     async def test():
@@ -119,6 +127,7 @@ def test_a_stranger_at_controller_is_waited_for(tmp_path, stored):
             await node.start()
             try:
                 await until(lambda: nodes.children("/brokers/ids") == ["1"])
+                await until(lambda: named in caplog.text)
                 assert not node.is_controller
                 assert nodes.ensemble.znodes.get("/controller").data == stored
                 await nodes.submit(Delete(path="/controller"))

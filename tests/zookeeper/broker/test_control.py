@@ -36,7 +36,9 @@ def test_a_leader_accepts_records_and_a_higher_epoch_makes_it_a_follower(tmp_pat
 
 
 @pytest.mark.parametrize("leader_epoch", [1, 2])
-def test_a_leader_epoch_that_is_not_newer_is_error_11(tmp_path, leader_epoch):
+def test_a_leader_epoch_that_is_not_newer_is_error_11(tmp_path, caplog, leader_epoch):
+    """Only an older one is logged: a new controller repeats the known one."""
+
     async def scenario(parts: Parts) -> None:
         await parts.control.lead_and_follow(lead(leader_epoch=2))
         again = await parts.control.lead_and_follow(lead(leader=OTHER, leader_epoch=leader_epoch))
@@ -44,6 +46,11 @@ def test_a_leader_epoch_that_is_not_newer_is_error_11(tmp_path, leader_epoch):
         assert parts.replicas.leader("t", 0).leader_epoch == 2
 
     run(tmp_path, scenario)
+    old = (
+        "Ignoring LeaderAndIsr of controller 2 with epoch 1 for t-0: its leader epoch 1 is smaller "
+        "than the current leader epoch 2"
+    )
+    assert caplog.messages == ([old] if leader_epoch < 2 else [])
 
 
 def test_a_partition_of_other_brokers_is_error_3(tmp_path):
@@ -94,12 +101,16 @@ def test_requests_for_an_earlier_registration_are_refused(tmp_path):
     run(tmp_path, scenario)
 
 
-def test_a_stopped_replica_keeps_its_log_and_a_deleted_one_does_not(tmp_path):
+def test_a_stopped_replica_keeps_its_log_and_a_deleted_one_does_not(tmp_path, caplog):
     async def scenario(parts: Parts) -> None:
         await parts.control.lead_and_follow(lead(leader_epoch=2))
         assert await parts.control.stop(stop(leader_epoch=1, delete=True)) == {
             T0: ErrorCode.FENCED_LEADER_EPOCH
         }
+        assert caplog.messages == [
+            "Ignoring StopReplica (delete=true) of controller 2 with epoch 1 for t-0: its leader "
+            "epoch 1 is smaller than the current leader epoch 2"
+        ]
         assert await parts.control.stop(stop(leader_epoch=2, delete=False)) == {T0: ErrorCode.NONE}
         hosted = parts.replicas.hosted("t", 0)
         assert hosted is not None

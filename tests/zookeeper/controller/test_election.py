@@ -49,6 +49,26 @@ def test_the_first_candidate_wins_the_next_epoch_and_the_second_finds_it(cluster
     assert not other.active.is_active
 
 
+def test_a_controller_that_is_not_registered_is_named(cluster):
+    cluster.make("/controller", b'{"version":2,"brokerid":99,"timestamp":"1"}')
+    assert cluster.run(election.compete(cluster.active, NOW)) is False
+    assert cluster.active.journal.of("attempt") == ["lost: broker 99 is the controller"]
+    (named,) = cluster.active.journal.of("stranger")
+    assert named.startswith("/controller names broker 99, which is not registered")
+
+
+def test_a_controller_that_is_registered_or_of_a_quorum_is_no_stranger(cluster):
+    for data in (
+        b'{"version":2,"brokerid":2,"timestamp":"1"}',
+        b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":1}',
+    ):
+        cluster.make("/controller", data)
+        assert cluster.run(election.compete(cluster.active, NOW)) is False
+        cluster.znodes.apply(Delete(path="/controller"), 0, 0)
+    assert len(cluster.active.journal.of("attempt")) == 2
+    assert cluster.active.journal.of("stranger") == []
+
+
 def test_the_first_controller_of_a_cluster_creates_the_epoch(cluster):
     cluster.znodes.apply(Delete(path="/controller_epoch"), 0, 0)
     assert attempt(cluster) == Won(Epoch(1, 1), reply_was_lost=False)

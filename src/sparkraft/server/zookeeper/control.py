@@ -119,7 +119,7 @@ class ControllerRequests:
             if _is_full(request):
                 await self._hosting.set_strays_aside(assigned)
             return await self._hosting.lead_and_follow(
-                assigned, is_kraft=request.is_kraft_controller
+                assigned, sender=_sender(request), is_kraft=request.is_kraft_controller
             )
 
     async def stop(self, request: "StopReplicaRequest") -> Results:
@@ -130,7 +130,7 @@ class ControllerRequests:
         """
         async with self._lock:
             self._begin(request, "StopReplica")
-            return await self._hosting.stop(list(_stops(request)))
+            return await self._hosting.stop(list(_stops(request)), sender=_sender(request))
 
     async def update(self, request: "UpdateMetadataRequest") -> None:
         """Publish the image that an UpdateMetadata makes.
@@ -180,6 +180,10 @@ class ControllerRequests:
             )
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
+
+
+def _sender(request: ControlRequest) -> str:
+    return f"controller {request.controller_id} with epoch {request.controller_epoch}"
 
 
 def _is_full(request: "LeaderAndIsrRequest | UpdateMetadataRequest") -> bool:

@@ -161,13 +161,14 @@ class Hosting:
         return changed, learned
 
     async def lead_and_follow(
-        self, assigned: "Sequence[Assigned]", *, is_kraft: bool = False
+        self, assigned: "Sequence[Assigned]", *, sender: str, is_kraft: bool = False
     ) -> dict[tuple[str, int], ErrorCode]:
         """Host partitions; returns the result of each.
 
         Args:
             assigned: the partitions.
-            is_kraft: whether a KRaft controller assigns them.
+            sender: the controller that assigns them, for log messages.
+            is_kraft: whether it is a KRaft controller.
         """
         results: dict[tuple[str, int], ErrorCode] = {}
         assigned = [self._identified(one) for one in assigned]
@@ -179,6 +180,8 @@ class Hosting:
             error = self._objection(one, is_kraft=is_kraft)
             if error is ErrorCode.STALE_CONTROLLER_EPOCH and self._is_repeated(one, learned):
                 error = None
+            elif error is ErrorCode.STALE_CONTROLLER_EPOCH:
+                self._log_ignored(one, sender)
             results[one.topic, one.partition] = ErrorCode.NONE if error is None else error
             if error is None and not self._is_newer_here(one):
                 accepted.append(one)
@@ -195,6 +198,23 @@ class Hosting:
                 self._remove(one.topic, one.partition)
                 results[one.topic, one.partition] = ErrorCode.KAFKA_STORAGE_ERROR
         return results
+
+    def _log_ignored(self, one: Assigned, sender: str) -> None:
+        """Log a leader epoch that is not newer, as Kafka does.
+
+        A new controller repeats the known epoch of each partition, so that is not worth a line.
+        """
+        known = self._known(one.topic, one.partition)
+        if known is not None and one.state.leader_epoch < known.leader_epoch:
+            log.warning(
+                "Ignoring LeaderAndIsr of %s for %s-%d: its leader epoch %d is smaller than the "
+                "current leader epoch %d",
+                sender,
+                one.topic,
+                one.partition,
+                one.state.leader_epoch,
+                known.leader_epoch,
+            )
 
     def _is_repeated(self, one: Assigned, learned: "Collection[TopicPartition]") -> bool:
         """Whether a request has the known leader epoch, and brought the topic's id."""
@@ -248,8 +268,15 @@ class Hosting:
 
     # ---- StopReplica
 
-    async def stop(self, stops: "Sequence[Stop]") -> dict[tuple[str, int], ErrorCode]:
-        """Stop partitions, and delete the logs of those marked; returns the result of each."""
+    async def stop(
+        self, stops: "Sequence[Stop]", *, sender: str
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """Stop partitions, and delete the logs of those marked; returns the result of each.
+
+        Args:
+            stops: the partitions.
+            sender: the controller that stops them, for log messages.
+        """
         results: dict[tuple[str, int], ErrorCode] = {}
         changed: set[Uuid] = set()
         deleted: list[tuple[Stop, asyncio.Future[bool]]] = []
@@ -262,6 +289,16 @@ class Hosting:
                 results[one.topic, one.partition] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             if known is not None and not _may_stop(one.leader_epoch, known.leader_epoch):
+                log.warning(
+                    "Ignoring StopReplica (delete=%s) of %s for %s-%d: its leader epoch %d is "
+                    "smaller than the current leader epoch %d",
+                    str(one.delete).lower(),
+                    sender,
+                    one.topic,
+                    one.partition,
+                    one.leader_epoch,
+                    known.leader_epoch,
+                )
                 results[one.topic, one.partition] = ErrorCode.FENCED_LEADER_EPOCH
                 continue
             results[one.topic, one.partition] = ErrorCode.NONE

@@ -50,7 +50,7 @@ from sparkraft.zookeeper.controller.events import (
     Reelect,
     UncleanElectionEnabled,
 )
-from sparkraft.zookeeper.controller.journal import MALFORMED
+from sparkraft.zookeeper.controller.journal import MALFORMED, STRANGER
 from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
 from sparkraft.zookeeper.controller_task import ControllerTask
 
@@ -362,9 +362,11 @@ class OwnController:
         await self._partition_file.close()
 
     def _record(self, entry: "Entry") -> None:
-        """Store an entry of the journal; log which znodes are ignored."""
+        """Store an entry of the journal; log which znodes are ignored, or have a wrong owner."""
         if entry.kind == MALFORMED:
             log.warning("A malformed znode is ignored: %s", entry.text)
+        elif entry.kind == STRANGER:
+            log.warning("%s", entry.text)
         self._file.append(entry)
 
     def _send(self, requests: Any) -> None:

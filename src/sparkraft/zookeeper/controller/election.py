@@ -18,6 +18,7 @@ from typing import NamedTuple
 from sparkraft.zookeeper.controller import store, znodes
 from sparkraft.zookeeper.controller.active import NO_CONTROLLER, Active
 from sparkraft.zookeeper.controller.failover import fail_over
+from sparkraft.zookeeper.controller.journal import STRANGER
 from sparkraft.zookeeper.controller.steps import ControllerMovedError, Steps
 from sparkraft.zookeeper.controller.znodes import Epoch, Registration
 from sparkraft.zookeeper.errors import (
@@ -43,9 +44,15 @@ class Won(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Another node is the controller, or none is and another attempt will follow."""
+    """Another node is the controller, or none is and another attempt will follow.
+
+    Attributes:
+        reason: why.
+        stranger: the broker in /controller if it is not registered; None: it is.
+    """
 
     reason: str
+    stranger: int | None = None
 
 
 def compete(active: Active, now_ms: int) -> Steps[bool]:
@@ -58,6 +65,9 @@ def compete(active: Active, now_ms: int) -> Steps[bool]:
     outcome = yield from elect(active, now_ms)
     if isinstance(outcome, Lost):
         active.journal.add("attempt", f"lost: {outcome.reason}")
+        if outcome.stranger is not None:
+            text = f"/controller names broker {outcome.stranger}, which is not registered"
+            active.journal.add(STRANGER, f"{text}; no broker can be elected until it is deleted")
         return False
     text = f"won epoch {outcome.epoch.epoch}"
     active.journal.add("attempt", text + (", its reply was lost" if outcome.reply_was_lost else ""))
@@ -79,7 +89,9 @@ def elect(active: Active, now_ms: int) -> Steps[Won | Lost]:
     present = yield from store.read_controller()
     active.controller_id = NO_CONTROLLER if present is None else present.broker
     if present is not None:
-        return Lost(f"broker {present.broker} is the controller")
+        is_known = present.is_kraft or (yield from store.is_registered(present.broker))
+        stranger = None if is_known else present.broker
+        return Lost(f"broker {present.broker} is the controller", stranger)
     before = yield from _read_or_create_epoch()
     outcome = yield from _register(active.settings.node_id, before, now_ms)
     if isinstance(outcome, Won):

@@ -18,13 +18,16 @@ ENTRIES_MAX = 1_000
 MALFORMED = "malformed"
 """Kind of the entries about znodes that are ignored; their texts name the znodes."""
 
+STRANGER = "stranger"
+"""Kind of the entries about a /controller that no registered broker holds."""
+
 
 class Entry(NamedTuple):
     """A decision or an observation."""
 
     kind: str
     """`attempt`, `failover`, `resignation`, `failed transition`, `brokers`, `topics`, `deletion`,
-    `reassignment` or `malformed`."""
+    `reassignment`, `malformed` or `stranger`."""
     text: str
     at_ms: int = 0
     """Wall clock."""

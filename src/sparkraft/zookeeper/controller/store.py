@@ -177,6 +177,14 @@ def read_controller() -> Steps[Registration | None]:
     return None if found is None else znodes.decode_controller(*found)
 
 
+def is_registered(broker: int) -> Steps[bool]:
+    """Whether a broker is registered now."""
+    (result,) = yield from read([Exists(path=znodes.broker_path(broker))])
+    if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
+        raise result
+    return not isinstance(result, NoNodeError)
+
+
 def read_brokers(*, watch: bool) -> Steps[dict[int, Broker]]:
     """Read all registered brokers; one that disappears meanwhile is left out."""
     names = yield from read_children(znodes.BROKER_IDS, watch=watch)
