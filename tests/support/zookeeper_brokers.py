@@ -33,7 +33,7 @@ def broker_properties(
 
 
 class OurBroker(SparkraftNode):
-    """A broker of sparkraft."""
+    """A broker of sparkraft; unless overridden, it does not stand for the controller."""
 
     def __init__(
         self, directory: Path, broker_id: int, ensemble: str, overrides: Mapping[str, str] = {}
@@ -42,10 +42,9 @@ class OurBroker(SparkraftNode):
         super().__init__(directory, overrides=overrides, ports=_two_ports())
 
     def write_properties(self) -> None:
+        overrides = {"sparkraft.controllership.enable": "false", **self.overrides}
         self.properties_path.write_text(
-            broker_properties(
-                self.broker_id, self.ensemble, self.log_dir, self.port, self.overrides
-            )
+            broker_properties(self.broker_id, self.ensemble, self.log_dir, self.port, overrides)
         )
 
     def format(self) -> None:

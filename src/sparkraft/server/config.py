@@ -124,8 +124,9 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
     "sparkraft.controllership.enable": ConfigDef(
         "sparkraft.controllership.enable",
         ConfigType.BOOLEAN,
-        default=False,
-        doc="Whether a broker in ZooKeeper mode may become the controller of its cluster.",
+        default=True,
+        doc="Whether a broker in ZooKeeper mode may become the controller of its cluster, as each "
+        "broker of Kafka may.",
     ),
     ALLOWED_URLS: ConfigDef(
         ALLOWED_URLS,

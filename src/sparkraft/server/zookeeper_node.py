@@ -1,6 +1,7 @@
 """A node in ZooKeeper mode: a broker that registers in ZooKeeper and follows its controller.
 
-With sparkraft.controllership.enable it also stands for the controller (`zookeeper.own_controller`).
+Unless sparkraft.controllership.enable=false it also stands for the controller
+(`zookeeper.own_controller`).
 
     session open → cluster id, broker id → logs recovered → ports bound → configs read
     → /brokers/ids/N → listeners accept → the controller's requests

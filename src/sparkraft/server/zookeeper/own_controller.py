@@ -1,6 +1,6 @@
 """This node as a candidate for the controller of a ZooKeeper cluster, and as the controller.
 
-Without sparkraft.controllership.enable it never stands for the controller, and makes the changes
+With sparkraft.controllership.enable=false it never stands for the controller, and makes the changes
 that any broker makes: configs, quotas, access control lists, delegation tokens.
 
     broker registered ─► stand for /controller ─► events of watches, brokers and requests ─►
