@@ -1,7 +1,8 @@
 """Spark pipelines on one node of ours: beside the official connector, and what each sink costs.
 
     ./bench spark_pipelines --only sink      one part: source, sink, floor, exactly_once, stall,
-                                             tables, partitions, avro, protobuf
+                                             tables, partitions, avro, protobuf,
+                                             check
     ./bench spark_pipelines --scale 0.2      fewer records
 
 The official connector has the settings with which it was fastest here; its jars are the newest that
@@ -23,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from benchmarks import spark_more_rows
 from benchmarks.bench_spark_source import PARTITIONS, fill
 from benchmarks.report import Row, Table
 from sparkraft.pipeline import sinks, spec
@@ -631,6 +633,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "partitions": partitions,
     "avro": avro,
     "protobuf": protobuf,
+    "check": spark_more_rows.check,
 }
 
 
