@@ -14,6 +14,7 @@ from benchmarks import (
     loop_bound_log_costs,
     loop_bound_member_costs,
     loop_bound_request_costs,
+    loop_bound_snapshot_costs,
 )
 from benchmarks.report import Row, Table
 
@@ -26,6 +27,7 @@ COSTS: dict[str, Callable[[], dict[str, float]]] = {
     **loop_bound_log_costs.COSTS,
     **loop_bound_member_costs.COSTS,
     **loop_bound_request_costs.COSTS,
+    **loop_bound_snapshot_costs.COSTS,
 }
 """Bound, as `module.NAME` below `sparkraft` → measures the pieces at that bound: name → CPU ms."""
 

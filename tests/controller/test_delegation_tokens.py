@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode
-from sparkraft.controller import delegation_tokens
+from sparkraft.controller import controller, delegation_tokens
 from sparkraft.controller.decision import Decision
 from sparkraft.metadata.image import DelegationToken
 from sparkraft.metadata.snapshot import records_of
@@ -16,7 +16,7 @@ from sparkraft.protocol.messages import k38_create_delegation_token as k38
 from sparkraft.protocol.messages import k39_renew_delegation_token as k39
 from sparkraft.protocol.messages import k40_expire_delegation_token as k40
 from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
-from sparkraft.security.delegation_token import token_key
+from sparkraft.security.delegation_token import TokenKey, token_key
 from sparkraft.security.principal import KafkaPrincipal
 from tests.controller.cluster_of import Cluster
 
@@ -229,3 +229,15 @@ def test_a_token_whose_removal_was_lost_is_found(cluster: Cluster) -> None:
     cluster.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, request, principal=ALICE, wall_ms=NOW, commit=False)
     cluster.core.deactivate()
     assert renew(cluster, token).error_code == 0
+
+
+def test_hmacs_of_a_snapshots_tokens_are_computed_in_pieces(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "TOKENS_PER_ITERATION", 2)
+    token, *_ = [create(cluster) for _ in range(5)]
+    standby = made()
+    assert len(list(standby.core.prepare(cluster.core.latest))) == 2
+    monkeypatch.setattr(TokenKey, "hmac_of", None)  # it would compute all of them in one go
+    standby.core.load(cluster.core.latest)
+    assert renew(standby, token.hmac).error_code == ErrorCode.NONE

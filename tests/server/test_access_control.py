@@ -25,6 +25,7 @@ from sparkraft.protocol.messages.metadata_records import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.security.standard_authorizer import CLASS_NAME, StandardAuthorizer
+from sparkraft.server import access_control
 from sparkraft.server.access_control import AclPublisher, authorizer_of
 from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.server.node import Node
@@ -360,6 +361,23 @@ def test_the_publisher_follows_replacements_removals_and_snapshots():
     assert [log.may_read(name) for name in "cd"] == [False, True]
     log.commit(RemoveAccessControlEntryRecord(id=uuid(9)))
     assert not log.may_read("d")
+
+
+def test_the_entries_of_a_snapshot_are_indexed_in_pieces_and_enforced_at_once(monkeypatch):
+    monkeypatch.setattr(access_control, "ENTRIES_PER_ITERATION", 2)
+    log = Log()
+    log.publisher.on_high_watermark(1)  # type: ignore[arg-type]
+    log.commit(entry(1, "a"))
+    image = EMPTY_IMAGE
+    for number, name in enumerate("bcdef", 2):
+        image = apply(image, entry(number, name))
+    for _ in log.publisher.prepare_snapshot(image):
+        assert [log.may_read(name) for name in "abc"] == [True, False, False]
+    assert len(list(log.publisher.prepare_snapshot(image))) == 2
+    log.image = image
+    monkeypatch.setattr(log.authorizer, "load", None)  # it would index all of them in one go
+    log.publisher.on_snapshot(image)
+    assert [log.may_read(name) for name in "abc"] == [False, True, True]
 
 
 def test_entries_of_a_metadata_transaction_are_enforced_when_it_ends():

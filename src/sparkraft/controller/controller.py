@@ -1,7 +1,7 @@
 """The active controller as a pure core: `decide` decides, `replay_*` changes the image.
 
 How a driver uses it:
-    1. Pass committed batches of the log to `replay_committed`, snapshots to `load`.
+    1. Pass committed batches of the log to `replay_committed`, snapshots to `prepare` and `load`.
     2. On becoming leader: carry out the decision of `activate`.
     3. For a request: `decide(key, call)`; append the decision's records; `replay_appended` with the
        offset of the last one; send the response once that offset is committed.
@@ -10,13 +10,14 @@ How a driver uses it:
 Invariant: a decision changes no image; the only state it may write is `Sessions`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.controller import activation, brokers, delegation_tokens, replication
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision, VersionedRecord
@@ -45,6 +46,9 @@ BEFORE_MIGRATION = frozenset(
     }
 )
 """Requests that are decided before the metadata is copied (`RUNS_IN_PREMIGRATION`)."""
+
+TOKENS_PER_ITERATION: LoopBound = 300
+"""Tokens of a snapshot whose HMACs are computed in one event-loop iteration: a few milliseconds."""
 
 
 class Controller:
@@ -114,8 +118,17 @@ class Controller:
         """Commit own appends up to `offset`, inclusive; return whether `stable` changed."""
         return self._replay.commit(offset)
 
+    def prepare(self, image: ClusterImage) -> Iterator[None]:
+        """Compute what `load` needs, in pieces. Until then it has no effect."""
+        if self._tokens is None:
+            return
+        for count, token_id in enumerate(image.delegation_tokens, 1):
+            self._tokens.add(token_id)
+            if not count % TOKENS_PER_ITERATION:
+                yield
+
     def load(self, image: ClusterImage) -> None:
-        """Replace all images by that of a snapshot."""
+        """Replace all images by that of a snapshot, after `prepare`."""
         self._replay.load(image)
         self.sessions.registered_at.clear()
         if self._tokens is not None:

@@ -77,7 +77,11 @@ class StandardAuthorizer:
 
     def load(self, acls: Iterable[Acl]) -> None:
         """Replace all entries."""
-        self._index = AclIndex(acls)
+        self.take(AclIndex(acls))
+
+    def take(self, index: AclIndex) -> None:
+        """Replace all entries by those of `index`, which belongs to the authorizer from now on."""
+        self._index = index
         self._verdicts.clear()
 
     def change(self, *, removed: Iterable[Acl], added: Iterable[Acl]) -> None:

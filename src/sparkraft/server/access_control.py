@@ -10,10 +10,12 @@ until then only super users pass. Broker listeners open later, when the broker h
 import logging
 from typing import TYPE_CHECKING
 
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
 )
+from sparkraft.security.acl_index import AclIndex
 from sparkraft.security.authorizer import AllowAll, Authorizer
 from sparkraft.security.principal import ANONYMOUS, USER, KafkaPrincipal
 from sparkraft.security.protocols import SecurityProtocol
@@ -27,7 +29,7 @@ from sparkraft.server.config import ConfigError
 from sparkraft.server.sasl_config import controller_login, inter_broker_login, node_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from immutables import Map
 
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.raft.driver import RaftDriver
-    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 
 log = logging.getLogger(__name__)
+
+ENTRIES_PER_ITERATION: LoopBound = 1_000
+"""Entries of a snapshot indexed in one event-loop iteration: a few milliseconds."""
 
 
 def authorizer_of(config: "NodeConfig") -> Authorizer:
@@ -154,6 +159,7 @@ class AclPublisher:
         self._image = image
         self._acls: Map[Uuid, Acl] = image().acls
         self._changed: set[Uuid] = set()
+        self._prepared: tuple[Map[Uuid, Acl], AclIndex] | None = None
 
     def on_commit(self, batch: "CommittedBatch") -> None:
         """Apply the image's changes; records of a metadata transaction are in it when it ends."""
@@ -169,11 +175,24 @@ class AclPublisher:
             added=[acls[id_] for id_ in changed if id_ in acls],
         )
 
-    def on_snapshot(self, reader: "SnapshotReader") -> None:
+    def prepare_snapshot(self, image: "ClusterImage") -> "Iterator[None]":
+        """Index the entries of a snapshot."""
+        index = AclIndex()
+        for count, acl in enumerate(image.acls.values(), 1):
+            index.add(acl)
+            if not count % ENTRIES_PER_ITERATION:
+                yield
+        self._prepared = image.acls, index
+
+    def on_snapshot(self, image: "ClusterImage") -> None:
         """Replace the entries."""
-        del reader
+        del image  # the publisher has it already
         self._acls, self._changed = self._image().acls, set()
-        self._authorizer.load(self._acls.values())
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[0] is self._acls:
+            self._authorizer.take(prepared[1])
+        else:
+            self._authorizer.load(self._acls.values())
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
         """Do nothing: a new leader changes no entries."""

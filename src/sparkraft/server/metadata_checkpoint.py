@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import BrokerId, LeaderEpoch
-    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch
     from sparkraft.storage.log_manager import LogManager
 
 INTERVAL_MS = 5_000
@@ -50,7 +51,7 @@ class MetadataRecoveryPoint:
     def on_commit(self, batch: "CommittedBatch") -> None:
         """Ignored: only offsets matter."""
 
-    def on_snapshot(self, reader: "SnapshotReader") -> None:
+    def on_snapshot(self, image: "ClusterImage") -> None:
         """Ignored."""
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:

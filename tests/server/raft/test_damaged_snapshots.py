@@ -10,13 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
-from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.raft.events import FetchSnapshotResponse
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.control import ControlType, control_batch
 from sparkraft.records.record import decode_records
 from sparkraft.storage.snapshot_files import snapshot_batches
-from tests.server.raft.test_driver import Member, run, until
+from tests.server.raft.test_driver import Member, run, topics, until
 from tests.support.ports import lasting_ports
 
 CHUNK_BYTES = 700
@@ -144,9 +143,8 @@ async def leads_with_a_snapshot(members: list[Member]) -> Member:
     leader = next(member for member in members if member.driver.is_leader)
     await leader.add(*NAMES)
     await until(lambda: leader.names.names == NAMES)
-    records = [(TopicRecord(name=name), 0) for name in NAMES]
     end, epoch = leader.names.next_offset, leader.names.epoch
-    assert await leader.driver.create_snapshot(end, epoch, records)
+    assert await leader.driver.create_snapshot(end, epoch, topics(NAMES))
     return leader
 
 

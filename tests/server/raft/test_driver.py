@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -13,7 +14,7 @@ from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Offset, Uuid
-from sparkraft.metadata.image import EMPTY_IMAGE, Topic
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, Topic
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.metadata_records import NoOpRecord, TopicRecord
 from sparkraft.server.config import NodeConfig
@@ -22,7 +23,7 @@ from sparkraft.server.env import Env, real_env
 from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.raft.driver import RaftDriver
-from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from sparkraft.server.raft.setup import open_raft
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.snapshot_files import open_snapshot
@@ -48,13 +49,20 @@ class Names:
         self.epoch = batch.epoch
         self.names += [record.name for record in batch.records if hasattr(record, "name")]
 
-    def on_snapshot(self, reader: SnapshotReader) -> None:
-        self.loaded.append(reader.offset)
-        self.next_offset = reader.offset
-        self.names = [record.name for batch in reader.records() for record in batch]
+    def on_snapshot(self, image: ClusterImage) -> None:
+        self.next_offset = image.offset + 1
+        self.loaded.append(self.next_offset)
+        topics = sorted(image.topics_by_id.values(), key=lambda topic: topic.id)
+        self.names = [topic.name for topic in topics]
 
     def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
         self.leaders.append((leader_id, epoch))
+
+
+def topics(names: Iterable[str]) -> list[tuple[TopicRecord, int]]:
+    """Records of a snapshot with topics of these names."""
+    ids = (Uuid(number.to_bytes(16, "big")) for number in count(1))
+    return [(TopicRecord(name=name, topic_id=next(ids)), 0) for name in names]
 
 
 class Member:
@@ -261,7 +269,7 @@ def test_a_restart_loads_the_snapshot_and_then_the_log(tmp_path: Path) -> None:
         first = Member(1, ports, tmp_path)
         await first.start()
         offset = await first.add(*[f"t{number}" for number in range(1200)])
-        records = ((TopicRecord(name=name), 0) for name in list(first.names.names))
+        records = topics(first.names.names)
         assert await first.driver.create_snapshot(offset + 1, 1, records)
         assert not await first.driver.create_snapshot(offset + 1, 1, [])
         with pytest.raises(KafkaError):
@@ -388,7 +396,7 @@ def test_three_voters_replicate_over_sockets_and_survive_their_leader(tmp_path: 
         await until(lambda: heir.names.leaders[-1][0] == heir.node_id)
         await heir.add("c")
         await until(lambda: all(member.names.names == ["a", "b", "c"] for member in others))
-        records = [(TopicRecord(name=name), 0) for name in ("a", "b", "c")]
+        records = topics("abc")
         assert await heir.driver.create_snapshot(heir.names.next_offset, heir.names.epoch, records)
         # The third comes back with an empty disk: it can only learn by the snapshot.
         for path in sorted(leader.root.rglob("*"), reverse=True):

@@ -17,7 +17,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.ids import Uuid
-from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ResourceType
 from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.messages.metadata_records import ConfigRecord
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId, LeaderEpoch
     from sparkraft.controller.controller import Controller
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 
 
 class MetadataPublisher:
@@ -120,15 +119,11 @@ class MetadataPublisher:
         self._seen = batch.last_offset
         self._take_image()
 
-    def on_snapshot(self, reader: "SnapshotReader") -> None:
+    def on_snapshot(self, image: "ClusterImage") -> None:
         """Replace the image by a snapshot's."""
         if self._own is not None:
-            image = EMPTY_IMAGE
-            for records in reader.records():
-                for record in records:
-                    image = apply(image, record)
-            self._own.load(image.at(reader.offset - 1, reader.epoch))
-        self._seen = reader.offset - 1
+            self._own.load(image)
+        self._seen = image.offset
         self._all_changed = True
         self._take_image()
 

@@ -27,13 +27,11 @@ from sparkraft.base.loop_work import LoopBound
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.call import Call, no_quota
 from sparkraft.controller.decision import Decision
-from sparkraft.metadata.apply import apply
-from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
 from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sparkraft.base.env import Clock, FaultPoint
     from sparkraft.controller.controller import Controller
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.server.raft.driver import RaftDriver
-    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 
 _log = logging.getLogger(__name__)
 
@@ -335,14 +333,14 @@ class ControllerDriver:
         """Complete requests that wait for offsets which hold raft's own records."""
         self._release(high_watermark - 1)
 
-    def on_snapshot(self, reader: "SnapshotReader") -> None:
+    def prepare_snapshot(self, image: "ClusterImage") -> "Iterator[None]":
+        """Compute the HMACs of delegation tokens."""
+        return self._core.prepare(image)
+
+    def on_snapshot(self, image: "ClusterImage") -> None:
         """Replace the image by that of a snapshot."""
-        image = EMPTY_IMAGE
-        for records in reader.records():
-            for record in records:
-                image = apply(image, record)
-        self._core.load(image.at(reader.offset - 1, reader.epoch))
-        self._release(reader.offset - 1)
+        self._core.load(image)
+        self._release(image.offset)
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: LeaderEpoch) -> None:
         """Become active, or stop being active."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.raft.driver import RaftDriver
-    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 
 _log = logging.getLogger(__name__)
 
@@ -67,11 +67,11 @@ class MetadataSnapshots:
                 self.create(), name="metadata snapshot"
             )
 
-    def on_snapshot(self, reader: "SnapshotReader") -> None:
+    def on_snapshot(self, image: "ClusterImage") -> None:
         """Reset the counters: the loaded snapshot replaces one of this node."""
         self._bytes = 0
         self._since = None
-        self._last_offset = reader.offset - 1
+        self._last_offset = image.offset
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: LeaderEpoch) -> None:
         """Do nothing: every node creates snapshots."""

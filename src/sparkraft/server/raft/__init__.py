@@ -7,6 +7,7 @@
                 snapshot_installer  a snapshot fetched from the leader
                 snapshot_writer     this node's own snapshots, deletion of old ones
                 commit_publisher    committed records to the listeners (metadata_log_listener)
+                snapshot_load       the image of a snapshot, in pieces
                 peers               requests to other members
                 quorum_monitor      the node's log, and the election_journal
                 past_reader         earlier states of the metadata, for `explain`

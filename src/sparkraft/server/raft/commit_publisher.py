@@ -3,11 +3,16 @@
 Invariants:
     * A listener gets every batch with records once, in order, and none above the high watermark.
     * An event-loop iteration publishes a bounded number of batches.
+
+A listener that is new, or below the start of the log, gets the image of the latest snapshot. It is
+made in pieces (`snapshot_load`), one in each iteration. Commits wait until it is complete, and all
+listeners get it in the same iteration. Changes of leaders do not wait, so a controller resigns at
+once. If a newer snapshot replaces the log, the load starts again with that one.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
@@ -20,9 +25,12 @@ from sparkraft.server.raft.metadata_log_listener import (
     CommittedBatch,
     HighWatermarkListener,
     MetadataLogListener,
+    SnapshotPreparer,
 )
+from sparkraft.server.raft.snapshot_load import RECORDS_PER_ITERATION as SNAPSHOT_RECORDS
+from sparkraft.server.raft.snapshot_load import SnapshotLoad
 from sparkraft.storage.raft_log import RaftLog
-from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotData, SnapshotId
+from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotId
 
 BATCHES_PER_ITERATION: LoopBound = 64
 """Batches published in one event-loop iteration: a millisecond, if each has one record."""
@@ -35,30 +43,6 @@ READ_BYTES = 1 << 20
 
 RECENT_MAX = 1000
 """Own appends kept decoded until they commit; older ones are read back from the log."""
-
-
-class LoadedSnapshot:
-    """A `SnapshotReader` over a snapshot's file."""
-
-    def __init__(self, snapshot: SnapshotId, data: SnapshotData) -> None:
-        self._id = snapshot
-        self._data = data
-
-    @property
-    def offset(self) -> Offset:
-        return self._id.offset
-
-    @property
-    def epoch(self) -> LeaderEpoch:
-        return self._id.epoch
-
-    @property
-    def last_contained_log_timestamp(self) -> Millis:
-        return self._data.content().last_contained_log_timestamp
-
-    def records(self) -> Iterator[list[Any]]:
-        for raw in self._data.records():
-            yield [decode_metadata_record(value)[0] for value in raw]
 
 
 class _Context:
@@ -93,6 +77,8 @@ class CommitPublisher:
         local_id: BrokerId,
         on_error: Callable[[Exception], None],
         on_applied: Callable[[int], None],
+        *,
+        snapshot_records_max: int = SNAPSHOT_RECORDS,
     ) -> None:
         """Publish to those that `register`.
 
@@ -101,6 +87,7 @@ class CommitPublisher:
             local_id: this node's id.
             on_error: called once if a listener or a record fails, which ends the node.
             on_applied: called with the append time of each batch with records.
+            snapshot_records_max: records of a snapshot that are applied in one iteration.
         """
         self._on_applied = on_applied
         self._log = log
@@ -112,7 +99,9 @@ class CommitPublisher:
         self._leader: LeaderAndEpoch | None = None
         self._epoch_start = Offset(0)
         self._scheduled = False
-        self._failed = False
+        self._stopped = False
+        self._snapshot_records_max = snapshot_records_max
+        self._load: SnapshotLoad | None = None
         self._read: deque[tuple[BatchHeader, memoryview]] = deque()
 
     def register(self, listener: MetadataLogListener) -> None:
@@ -140,14 +129,19 @@ class CommitPublisher:
         """Set the end of what may be published, exclusive."""
         self._high_watermark = high_watermark
 
+    def stop(self) -> None:
+        """Publish nothing more; abandon a load."""
+        self._stopped = True
+        self._load = None
+
     def advance(self) -> None:
         """Publish what is committed: a bounded amount now, the rest in later iterations."""
-        if self._scheduled or self._failed:
+        if self._scheduled or self._stopped:
             return
         try:
             more = self._publish_some()
         except Exception as error:
-            self._failed = True
+            self.stop()
             self._on_error(error)
             return
         if more:
@@ -159,9 +153,14 @@ class CommitPublisher:
         self.advance()
 
     def _publish_some(self) -> bool:
-        """Publish a bounded number of batches; returns whether more is left."""
+        """Load a piece of a snapshot, or publish some batches; returns whether more is left."""
+        if not self._load_some():
+            self._publish_batches()
         for context in self._contexts:
-            self._maybe_load_snapshot(context)
+            self._report_leader(context)
+        return self._load is not None or any(self._is_behind(c) for c in self._contexts)
+
+    def _publish_batches(self) -> None:
         records = 0
         for _ in range(BATCHES_PER_ITERATION):
             if records >= RECORDS_PER_ITERATION:
@@ -171,26 +170,47 @@ class CommitPublisher:
                 break
             first = min(c.next_offset for c in behind if c.next_offset is not None)
             records += self._publish(first)
-        for context in self._contexts:
-            self._report_leader(context)
-        return any(self._is_behind(context) for context in self._contexts)
 
     def _is_behind(self, context: _Context) -> bool:
-        return context.next_offset is not None and context.next_offset < self._high_watermark
+        """Whether a batch of the log can be published to it."""
+        at = context.next_offset
+        return at is not None and self._log.start <= at < self._high_watermark
 
-    def _maybe_load_snapshot(self, context: _Context) -> None:
-        """Give the snapshot to a listener that is new, or whose position is below the log start."""
-        if self._high_watermark < 0:
-            return
-        is_new = context.next_offset is None
-        if not is_new and (context.next_offset or 0) >= self._log.start:
-            return
+    def _is_lost(self, context: _Context) -> bool:
+        """Whether it needs a snapshot: it is new, or its position is below the log start."""
+        return context.next_offset is None or context.next_offset < self._log.start
+
+    def _load_some(self) -> bool:
+        """Load a piece of the latest snapshot for those that need it; False if it is not needed."""
+        lost = [context for context in self._contexts if self._is_lost(context)]
+        if not lost or self._high_watermark < 0:
+            self._load = None
+            return False
         latest = self._log.latest_snapshot
         if latest is None or latest == ZERO_SNAPSHOT or latest.offset > self._high_watermark:
-            context.advance_to(Offset(self._log.start))
-            return
-        context.listener.on_snapshot(LoadedSnapshot(latest, self._log.open_snapshot(latest)))
-        context.advance_to(latest.offset)
+            self._load = None
+            if self._log.start == 0:
+                for context in lost:
+                    context.advance_to(Offset(0))
+            return False  # otherwise a snapshot was just installed, and its commit follows
+        if self._load is None or self._load.id != latest:
+            self._load = self._begin_load(latest, lost)
+        image = self._load.advance()
+        if image is not None:
+            self._load = None
+            for context in lost:
+                context.listener.on_snapshot(image)
+                context.advance_to(latest.offset)
+        return True
+
+    def _begin_load(self, snapshot: SnapshotId, lost: Sequence[_Context]) -> SnapshotLoad:
+        prepare = [
+            context.listener.prepare_snapshot
+            for context in lost
+            if isinstance(context.listener, SnapshotPreparer)
+        ]
+        data = self._log.open_snapshot(snapshot)
+        return SnapshotLoad(snapshot, data, self._snapshot_records_max, prepare)
 
     def _publish(self, offset: Offset) -> int:
         """Give the batch at `offset` to the listeners that are next; its number of records."""

@@ -39,6 +39,7 @@ from sparkraft.server.raft.metadata_log_listener import MetadataLogListener
 from sparkraft.server.raft.peers import Peers
 from sparkraft.server.raft.pending_requests import PendingRequests, ResponseFuture
 from sparkraft.server.raft.quorum_monitor import QuorumMonitor
+from sparkraft.server.raft.snapshot_load import RECORDS_PER_ITERATION as SNAPSHOT_RECORDS
 from sparkraft.server.raft.snapshot_writer import SnapshotWriter
 from sparkraft.server.raft.status import QuorumStatus
 from sparkraft.storage.disk import StorageFault
@@ -117,7 +118,11 @@ class RaftDriver(QuorumStatus):
             traffic=monitor.traffic.channel,
         )
         self._commits = CommitPublisher(
-            raft_log, config.local.id, self.fail, monitor.traffic.on_applied
+            raft_log,
+            config.local.id,
+            self.fail,
+            monitor.traffic.on_applied,
+            snapshot_records_max=min(SNAPSHOT_RECORDS, env.work_max.partitions),
         )
         self._log_writer = LogWriter(
             raft_log,
@@ -174,6 +179,7 @@ class RaftDriver(QuorumStatus):
         await self._peers.close()
         # Not cancelled: an fsync under way must not outlive the log it works on.
         self._log_writer.stop_lingering()
+        self._commits.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._requests.fail_all(
             lambda: KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is stopping")

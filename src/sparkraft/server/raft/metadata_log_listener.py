@@ -6,9 +6,12 @@ may jump.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
+
+if TYPE_CHECKING:
+    from sparkraft.metadata.image import ClusterImage
 
 
 class CommittedBatch(NamedTuple):
@@ -22,29 +25,6 @@ class CommittedBatch(NamedTuple):
     records: list[Any]
 
 
-class SnapshotReader(Protocol):
-    """A snapshot of the metadata up to `offset` (exclusive), whose last record was of `epoch`."""
-
-    @property
-    def offset(self) -> Offset:
-        """The first offset that the snapshot does not contain."""
-        ...
-
-    @property
-    def epoch(self) -> LeaderEpoch:
-        """The epoch of the last record it contains."""
-        ...
-
-    @property
-    def last_contained_log_timestamp(self) -> Millis:
-        """The append time of that record, by its leader's wall clock."""
-        ...
-
-    def records(self) -> Iterator[list[Any]]:
-        """The decoded messages, batch by batch, without control records."""
-        ...
-
-
 class MetadataLogListener(Protocol):
     """Replays the metadata log."""
 
@@ -52,8 +32,8 @@ class MetadataLogListener(Protocol):
         """Apply the next committed batch."""
         ...
 
-    def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Replace all state by `reader`; commits continue at its offset."""
+    def on_snapshot(self, image: "ClusterImage") -> None:
+        """Replace all state by the image of a snapshot; commits continue after its offset."""
         ...
 
     def on_leader_change(self, leader_id: BrokerId | None, epoch: LeaderEpoch) -> None:
@@ -71,4 +51,16 @@ class HighWatermarkListener(Protocol):
 
     def on_high_watermark(self, high_watermark: Offset) -> None:
         """Everything below `high_watermark` (exclusive) has been passed to `on_commit`."""
+        ...
+
+
+@runtime_checkable
+class SnapshotPreparer(Protocol):
+    """Optional for a `MetadataLogListener`: has work of its own before it can take a snapshot."""
+
+    def prepare_snapshot(self, image: "ClusterImage") -> Iterator[None]:
+        """Do what `on_snapshot` with this image needs, in pieces, without using it yet.
+
+        It may be abandoned after any piece: another snapshot follows then.
+        """
         ...
