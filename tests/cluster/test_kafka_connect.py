@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clusters import OF_TRANSACTIONS, Cluster, Member
+from tests.support.clusters import OF_TRANSACTIONS, Cluster, Kind, Member
 from tests.support.coordinators import group_coordinator, transaction_coordinator
 from tests.support.java_programs import JavaProgram, running
 from tests.support.kafka_jars import kafka_applications_jars_or_reason
@@ -30,7 +30,10 @@ TRANSACTIONAL_ID = f"{WORKERS}-{CONNECTOR}-0"
 """As Connect names the producer of task 0."""
 
 PER_TRANSACTION = 10
-KILLS = ["worker", "transactions", "leader", "worker", "group", "transactions"]
+KILLS = ["worker", "transactions", "leader", "worker", "group", "third", "transactions"]
+THIRD = 3
+"""The node that may be one of Apache Kafka."""
+
 PER_KILL = 700
 """Lines between two kills."""
 
@@ -115,11 +118,13 @@ def bounce(cluster: Cluster, node: int) -> None:
 
 
 @pytest.mark.long
-def test_each_line_is_there_once(tmp_path: Path, kafka_jars: Path) -> None:
+@pytest.mark.parametrize("third", ["sparkraft", "kafka"])
+def test_each_line_is_there_once(tmp_path: Path, kafka_jars: Path, third: Kind) -> None:
     libs = kafka_applications_jars_or_reason()
     if not isinstance(libs, Path):
         pytest.skip(libs.reason)
-    with Cluster(tmp_path, [Member(1), Member(2), Member(3)], overrides=OF_TRANSACTIONS) as cluster:
+    members = [Member(1), Member(2), Member(THIRD, third)]
+    with Cluster(tmp_path, members, overrides=OF_TRANSACTIONS, jars=kafka_jars) as cluster:
         cluster.create_topic(TOPIC, replicas=3)
         until_in_sync(cluster, TOPIC, 1, 3)
         count = PER_KILL * (len(KILLS) + 1)
@@ -157,5 +162,7 @@ def kill(target: str, cluster: Cluster, worker: Worker) -> None:
             bounce(cluster, transaction_coordinator(cluster, TRANSACTIONAL_ID))
         case "group":
             bounce(cluster, group_coordinator(cluster, WORKERS))
+        case "third":
+            bounce(cluster, THIRD)
         case _:
             bounce(cluster, partition_of(cluster, TOPIC).leader)

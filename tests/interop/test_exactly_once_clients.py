@@ -1,7 +1,8 @@
 """Other people's clients move records exactly once while client, coordinator and leader are killed.
 
-Three nodes of ours. A worker reads one topic and writes another in transactions with its offsets;
-read_committed consumers must see each input once, whatever was killed with `kill -9`.
+Three nodes of ours; in the long tests the third may be one of Apache Kafka. A worker reads one
+topic and writes another in transactions with its offsets; read_committed consumers must see each
+input once, whatever was killed with `kill -9`.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from sparkraft.client.cluster import Cluster as Client
 from sparkraft.client.consumer import Consumer, ConsumerSettings
 from sparkraft.client.producer import Producer
 from tests.interop.exactly_once_worker import GROUP, SESSION_MS, TRANSACTIONAL_ID, moved
-from tests.support.clusters import Cluster, Member
+from tests.support.clusters import Cluster, Kind, Member
 
 pytestmark = pytest.mark.real_clients
 
@@ -38,6 +39,9 @@ MEMBERS = {f"{protocol}-{number}" for protocol in ("classic", "consumer") for nu
 """Clients whose partitions the group assigns; their names are their transactional ids."""
 
 SOURCE, TARGET = "inputs", "outputs"
+THIRD = 3
+"""The node that may be one of Apache Kafka."""
+
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": str(SESSION_MS),
     "group.consumer.session.timeout.ms": str(SESSION_MS),
@@ -156,6 +160,8 @@ async def kill(target: str, cluster: Cluster, worker: Worker) -> None:
         node = await coordinator_of(cluster.bootstrap, key, TRANSACTION_COORDINATOR)
     elif target == "group":
         node = await coordinator_of(cluster.bootstrap, GROUP, GROUP_COORDINATOR)
+    elif target == "third":
+        node = THIRD
     else:
         node = await leader_of(cluster.bootstrap, TARGET)
     cluster.kill(node)
@@ -163,12 +169,20 @@ async def kill(target: str, cluster: Cluster, worker: Worker) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    members = [Member(1), Member(2), Member(3)]
-    with Cluster(tmp_path / "nodes", members, overrides=SETTINGS) as running:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    third: Kind = getattr(request, "param", "sparkraft")
+    jars = request.getfixturevalue("kafka_jars") if third == "kafka" else None
+    members = [Member(1), Member(2), Member(THIRD, third)]
+    with Cluster(tmp_path / "nodes", members, overrides=SETTINGS, jars=jars) as running:
         for topic in (SOURCE, TARGET):
             running.create_topic(topic, partitions=2, replicas=3)
         yield running
+
+
+of_either_kind = pytest.mark.parametrize(
+    "cluster", ["sparkraft", pytest.param("kafka", marks=pytest.mark.java)], indirect=True
+)
+"""The kind of the third node."""
 
 
 def moves_each_once(
@@ -191,20 +205,22 @@ def test_each_record_moves_once_with_confluent_kafka(cluster, tmp_path):
 
 
 @pytest.mark.long
+@of_either_kind
 @pytest.mark.parametrize("client", ["confluent-kafka", "aiokafka", "kafka-python"])
 def test_each_record_moves_once_under_many_kills(client, cluster, tmp_path):
-    targets = ["client", "coordinator", "leader"] * 3
+    targets = ["client", "coordinator", "leader"] * 3 + ["third"]
     random.Random(client).shuffle(targets)
     moves_each_once([client], cluster, tmp_path, targets)
 
 
 @pytest.mark.long
+@of_either_kind
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_each_record_moves_once_by_two_members_of_a_group(protocol, cluster, tmp_path):
     """Offsets are committed in the generation, or member epoch, in which they were read."""
     members = [f"{protocol}-1", f"{protocol}-2"]
     assert set(members) <= MEMBERS
-    targets = ["client", "group", "coordinator", "client", "leader", "group"]
+    targets = ["client", "group", "coordinator", "client", "leader", "third", "group"]
     moves_each_once(members, cluster, tmp_path, targets)
     for member in members:
         assert "moved [" in (tmp_path / f"{member}.out").read_text(), f"{member} moved nothing"
