@@ -1,9 +1,11 @@
 """Transactions on one node of ours and one of Apache Kafka, with the same clients.
 
 librdkafka's clients carry the load; they use the flow below transaction.version 2. One row uses our
-own client in the flow of version 2. The two nodes are measured one after the other.
+own client in the flow of version 2. The two nodes are measured one after the other. The part
+`three` measures three nodes of each kind. They share the cores with their clients, so its rows have
+no goal.
 
-    ./bench transactions --only commit     one part: commit, cost, latency, pipeline
+    ./bench transactions --only commit     one part: commit, cost, latency, pipeline, three
     ./bench transactions --seconds 2       seconds for each figure (default 5)
 """
 
@@ -20,23 +22,35 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_beside_kafka import BenchKafka, make_topic
-from benchmarks.measure import rss_mib
+from benchmarks.measure import cpu_seconds, rss_mib
 from benchmarks.quorums import progress
+from benchmarks.replicated import make_topic as make_replicated_topic
+from benchmarks.replicated import memory_of, pids_of, starved, three_nodes
 from benchmarks.report import Row
 from benchmarks.suite import parser_for, run
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.producer import ProducerSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
+from tests.support.clusters import Kind
 from tests.support.nodes import NodeProcess, SparkraftNode
 
 RECORD = b"x" * 100
 BIG_RECORD = b"x" * 1_000
 RECORDS = (1, 10, 100)
-PRODUCERS = (10, 50)
+PRODUCERS = (1, 10, 50)
+OF_THREE = ((1, 1), (1, 100), (10, 10), (50, 1))
+"""Producers and records of the cells that three nodes are measured with."""
+
+THREE_COORDINATORS = {
+    "transaction.state.log.num.partitions": "50",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 WARM_UP_SECONDS = 3.0
 PIPELINE_RECORDS = 20_000
 PIPELINE_STEP = 200
 MEMORY_GOAL = 1 / 8
+KINDS: tuple[Kind, Kind] = ("sparkraft", "kafka")
 
 
 @dataclass(frozen=True)
@@ -75,17 +89,17 @@ def node_of(kind: str, folder: Path, jars: Path) -> Iterator[NodeProcess]:
     )
     with node:
         make_topic(node, "load")
-        warmed_up(node)
+        warmed_up(node.bootstrap)
         yield node
 
 
-def transactional(node: NodeProcess) -> Any:
+def transactional(bootstrap: str) -> Any:
     """A producer of librdkafka with an id of its own."""
     from confluent_kafka import Producer
 
     producer = Producer(
         {
-            "bootstrap.servers": node.bootstrap,
+            "bootstrap.servers": bootstrap,
             "transactional.id": f"bench-{uuid.uuid4()}",
             "linger.ms": 0,
         }
@@ -94,10 +108,10 @@ def transactional(node: NodeProcess) -> Any:
     return producer
 
 
-def commits(node: NodeProcess, *, producers: int, records: int, seconds: float) -> Commits:
+def commits(bootstrap: str, *, producers: int, records: int, seconds: float) -> Commits:
     """Transactions of `records` records from each of `producers` at once, for `seconds`."""
     found = Commits()
-    senders = [transactional(node) for _ in range(producers)]
+    senders = [transactional(bootstrap) for _ in range(producers)]
     start = threading.Barrier(producers + 1)
     end = [0.0]
 
@@ -123,9 +137,9 @@ def commits(node: NodeProcess, *, producers: int, records: int, seconds: float) 
     return found
 
 
-def warmed_up(node: NodeProcess) -> None:
+def warmed_up(bootstrap: str) -> None:
     """Let a JVM compile, and create the internal topics."""
-    commits(node, producers=2, records=10, seconds=WARM_UP_SECONDS)
+    commits(bootstrap, producers=2, records=10, seconds=WARM_UP_SECONDS)
 
 
 async def _new_flow(bootstrap: str, seconds: float) -> Commits:
@@ -144,24 +158,34 @@ async def _new_flow(bootstrap: str, seconds: float) -> Commits:
     return found
 
 
+def _name(producers: int, records: int) -> str:
+    of = "producer" if producers == 1 else "producers"
+    return f"{producers} {of} by {records} {'record' if records == 1 else 'records'}"
+
+
 def commit(folder: Path, jars: Path, options: Options) -> list[Row]:
     """Commits a second and their times; then memory."""
-    cells = [(1, records) for records in RECORDS] + [(producers, 1) for producers in PRODUCERS]
+    cells = [(producers, records) for producers in PRODUCERS for records in RECORDS]
     found: dict[str, list[Commits]] = {}
     memory: dict[str, float] = {}
-    for kind in ("sparkraft", "kafka"):
+    for kind in KINDS:
         with node_of(kind, folder, jars) as node:
             found[kind] = []
             for producers, records in cells:
                 progress(f"{kind}: {producers} producers, {records} records")
                 found[kind].append(
-                    commits(node, producers=producers, records=records, seconds=options.seconds)
+                    commits(
+                        node.bootstrap,
+                        producers=producers,
+                        records=records,
+                        seconds=options.seconds,
+                    )
                 )
             progress(f"{kind}: our client")
             found[kind].append(asyncio.run(_new_flow(node.bootstrap, options.seconds)))
             assert node.process is not None
             memory[kind] = rss_mib(node.process.pid)
-    names = [f"{producers} producers by {records} records" for producers, records in cells]
+    names = [_name(*cell) for cell in cells]
     names.append("1 producer by 1 record, our client, transaction.version 2")
     rows = []
     for name, ours, kafka in zip(names, found["sparkraft"], found["kafka"], strict=True):
@@ -200,10 +224,10 @@ def idempotent(node: NodeProcess, *, records: int, seconds: float) -> float:
 def cost(folder: Path, jars: Path, options: Options) -> list[Row]:
     """Records a second in transactions of 100, as a share of idempotent ones flushed by 100."""
     shares: dict[str, float] = {}
-    for kind in ("sparkraft", "kafka"):
+    for kind in KINDS:
         with node_of(kind, folder, jars) as node:
             plain = idempotent(node, records=100, seconds=options.seconds)
-            found = commits(node, producers=1, records=100, seconds=options.seconds)
+            found = commits(node.bootstrap, producers=1, records=100, seconds=options.seconds)
             shares[kind] = found.rate * 100 / plain
     ours, kafka = shares["sparkraft"], shares["kafka"]
     what = "records/s in transactions of 100, share of idempotent records/s"
@@ -225,7 +249,7 @@ def end_to_end(node: NodeProcess, seconds: float) -> list[float]:
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    producer = transactional(node)
+    producer = transactional(node.bootstrap)
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:
         begun = time.perf_counter()
@@ -242,7 +266,7 @@ def end_to_end(node: NodeProcess, seconds: float) -> list[float]:
 def latency(folder: Path, jars: Path, options: Options) -> list[Row]:
     """read_committed end-to-end latency."""
     found: dict[str, list[float]] = {}
-    for kind in ("sparkraft", "kafka"):
+    for kind in KINDS:
         with node_of(kind, folder, jars) as node:
             found[kind] = end_to_end(node, options.seconds)
     rows = []
@@ -274,7 +298,7 @@ def transformed(node: NodeProcess) -> float:
         }
     )
     consumer.subscribe([source])
-    producer = transactional(node)
+    producer = transactional(node.bootstrap)
     done, begun = 0, 0.0
     while done < PIPELINE_RECORDS:
         messages = consumer.consume(PIPELINE_STEP, timeout=1)
@@ -295,7 +319,7 @@ def transformed(node: NodeProcess) -> float:
 def pipeline(folder: Path, jars: Path, _: Options) -> list[Row]:
     """Consume, transform, produce, exactly once."""
     found: dict[str, float] = {}
-    for kind in ("sparkraft", "kafka"):
+    for kind in KINDS:
         with node_of(kind, folder, jars) as node:
             found[kind] = statistics.median(transformed(node) for _ in range(3))
     ours, kafka = found["sparkraft"], found["kafka"]
@@ -303,7 +327,52 @@ def pipeline(folder: Path, jars: Path, _: Options) -> list[Row]:
     return [Row(what, f"{ours:.1f} MB/s", f"{kafka:.1f} MB/s", ours / kafka)]
 
 
-PARTS = {"commit": commit, "cost": cost, "latency": latency, "pipeline": pipeline}
+def three(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """Commits on three nodes of a kind: their times, the CPU of all three, and memory."""
+    found: dict[str, list[tuple[Commits, float]]] = {}
+    memory: dict[str, float] = {}
+    for kind in KINDS:
+        with three_nodes(folder, kind, jars, overrides=THREE_COORDINATORS) as cluster:
+            make_replicated_topic(cluster, "load", 4)
+            warmed_up(cluster.bootstrap)
+            found[kind] = []
+            for producers, records in OF_THREE:
+                progress(f"three of {kind}: {producers} producers, {records} records")
+                before = sum(map(cpu_seconds, pids_of(cluster)))
+                took = commits(
+                    cluster.bootstrap,
+                    producers=producers,
+                    records=records,
+                    seconds=options.seconds,
+                )
+                cpu = sum(map(cpu_seconds, pids_of(cluster))) - before
+                found[kind].append((took, cpu * 1000 / len(took.times)))
+            memory[kind] = memory_of(cluster)[0]
+    label, rows = starved(), []
+    for cell, ours, kafka in zip(OF_THREE, *found.values(), strict=True):
+        (one, our_cpu), (other, their_cpu) = ours, kafka
+        what = f"{_name(*cell)}, {label}"
+        rows.append(
+            Row(f"commits/s, {what}", f"{one.rate:.0f}", f"{other.rate:.0f}", one.rate / other.rate)
+        )
+        for share in (0.5, 0.99):
+            a, b = one.quantile(share), other.quantile(share)
+            name = f"  commit p{share * 100:.0f}, {what}"
+            rows.append(Row(name, f"{a:.2f} ms", f"{b:.2f} ms", a / b))
+        name = f"  CPU of three nodes a commit, {what}"
+        rows.append(Row(name, f"{our_cpu:.2f} ms", f"{their_cpu:.2f} ms", our_cpu / their_cpu))
+    a, b = memory.values()
+    rows.append(Row(f"memory of the largest, {label}", f"{a:.0f} MiB", f"{b:.0f} MiB", a / b))
+    return rows
+
+
+PARTS = {
+    "commit": commit,
+    "cost": cost,
+    "latency": latency,
+    "pipeline": pipeline,
+    "three": three,
+}
 
 
 def main() -> int:
@@ -311,7 +380,7 @@ def main() -> int:
     parser = parser_for(__doc__, PARTS)
     parser.add_argument("--seconds", type=float, default=5, help="for each figure")
     chosen = parser.parse_args()
-    title = "Transactions beside Apache Kafka 4.3.1, one node each, same clients"
+    title = "Transactions beside Apache Kafka 4.3.1, same clients"
     return run("transactions", title, PARTS, chosen, Options(seconds=chosen.seconds))
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.measure import has_files, rss_mib
 from benchmarks.quorums import HOST, PROBE_SECONDS_MAX, RETRY_SECONDS, BenchCluster
@@ -34,6 +36,7 @@ from tests.support.clusters import Kind, Member
 from tests.support.ports import wait_until
 
 REPLICAS = 3
+EMPTY: Mapping[str, str] = MappingProxyType({})
 _LOOKING = -1
 """The purpose of a connection that asks who leads; a partition's number is another."""
 
@@ -41,16 +44,24 @@ PRODUCE_VERSION_MAX = 12
 """The last one that names topics; the ids of v13 would have to be asked for first."""
 
 
-def three_nodes(directory: Path, kind: Kind, jars: Path | None) -> BenchCluster:
-    """Three nodes that are broker and controller."""
+def three_nodes(
+    directory: Path, kind: Kind, jars: Path | None, *, overrides: Mapping[str, str] = EMPTY
+) -> BenchCluster:
+    """Three nodes that are broker and controller, with `overrides` besides."""
     members = [Member(number, kind) for number in (1, 2, 3)]
     # Two keys aren't the defaults, so that bytes of deleted topics go at once: docs/PERFORMANCE.md.
-    overrides = {
+    given = {
         "offsets.topic.replication.factor": "3",
         "log.segment.delete.delay.ms": "100",
         "log.retention.check.interval.ms": "500",
+        **overrides,
     }
-    return BenchCluster(directory / kind, members, jars=jars, overrides=overrides)
+    return BenchCluster(directory / kind, members, jars=jars, overrides=given)
+
+
+def starved() -> str:
+    """Label of rows whose three nodes share this machine's cores with their clients."""
+    return f"three nodes, starved on {len(os.sched_getaffinity(0))} cores"
 
 
 def pids_of(cluster: BenchCluster) -> list[int]:

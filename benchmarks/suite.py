@@ -2,6 +2,7 @@
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -35,7 +36,7 @@ def run(
     chosen: argparse.Namespace,
     options: Options,
 ) -> int:
-    """Measure what `chosen` asks for; print it, or all that is kept; the exit code.
+    """Measure what `chosen` asks for and print it, or all that is kept; the exit code.
 
     Args:
         suite: name under which parts are kept.
@@ -45,6 +46,7 @@ def run(
         options: for the parts.
     """
     table = Table(title)
+    begun = time.monotonic()
     if chosen.table:
         table.rows = [row for part in parts for row in kept(suite, part)]
     else:
@@ -60,4 +62,6 @@ def run(
             for row in rows:
                 table.add(row)
     table.print()
+    if not chosen.table:
+        print(f"\nMeasured in {(time.monotonic() - begun) / 60:.1f} minutes")
     return 0 if table.met else 1
