@@ -3,14 +3,18 @@
 Members are our client's memberships without fetches, all in this process, so that what is measured
 is the coordinator. The two nodes are measured one after the other.
 
-    ./bench groups --only handover      one part: handover, death, topics, commits
+    ./bench groups --only handover      one part: handover, death, topics, commits, three
     ./bench groups --members 10         fewer members (default 10 and 100)
-    ./bench groups --rounds 9           deaths in each group (default 5)
+    ./bench groups --rounds 9           joins, leaves and deaths in each group (default 4)
 
-A coordinator notices a death when the session ends, and the other members learn of it from their
-next heartbeats. When that is depends on the phase between the last heartbeat of the dead member and
-those of the others: up to an interval, by chance. So the dead member sends its last heartbeat right
-before it dies, and the rounds place it evenly in the interval of the others, on both nodes alike.
+The members of a group learn of a change from their next heartbeats. When that is depends on the
+phase of the change between two of their heartbeats: up to an interval, by chance. So the rounds
+place joins, leaves and deaths evenly in the interval, on both nodes alike, and a row is the median
+of its rounds. A coordinator notices a death when the session ends, so a dying member sends its last
+heartbeat right before. The goal of a death allows for the resolution (decision 0017).
+
+The part `three` measures three nodes of each kind. They share the cores with the members, so its
+rows have no goal.
 """
 
 import asyncio
@@ -21,11 +25,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from benchmarks.bench_beside_kafka import BenchKafka
 from benchmarks.measure import cpu_seconds, rss_mib
 from benchmarks.quorums import progress
+from benchmarks.replicated import EMPTY, pids_of, starved, three_nodes
 from benchmarks.report import Row
 from benchmarks.suite import parser_for, run
 from sparkraft.base.errors import KafkaError
@@ -37,6 +41,7 @@ from sparkraft.client.membership import Membership
 from sparkraft.client.subscription import CLASSIC, CONSUMER, GroupSettings, Subscription
 from sparkraft.client.values import Committed, NewTopic
 from sparkraft.protocol.messages import k12_heartbeat as k12
+from tests.support.clusters import Kind
 from tests.support.nodes import NodeProcess, SparkraftNode
 
 TOPIC = "shared"
@@ -49,12 +54,18 @@ SESSION_MS = 6_000
 """Of both protocols where a member dies: the least that Kafka allows classic members by default."""
 
 HEARTBEAT_MS = 1_000
-ROUNDS = 5
+ROUNDS = 4
+PROTOCOLS = (CLASSIC, CONSUMER)
+STAGGER_SECONDS = 4.0
+"""Between the rounds of two groups: the members of one die while those of the other wait."""
+
+THREE_MEMBERS = 10
+"""In the groups of three nodes."""
 
 MANY_TOPICS = 1_000
 JOINS = 20
 MEMORY_GOAL = 1 / 8
-EMPTY: Mapping[str, str] = MappingProxyType({})
+KINDS: tuple[Kind, Kind] = ("sparkraft", "kafka")
 
 
 @dataclass(frozen=True)
@@ -66,12 +77,61 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Servers:
+    """The nodes of a kind that run."""
+
+    bootstrap: str
+    pids: Sequence[int]
+
+    @classmethod
+    def of(cls, node: NodeProcess) -> "Servers":
+        """One node."""
+        assert node.process is not None
+        return cls(node.bootstrap, [node.process.pid])
+
+    def cpu(self) -> float:
+        """CPU seconds that they have used together."""
+        return sum(map(cpu_seconds, self.pids))
+
+
+@dataclass(frozen=True)
 class Handover:
-    """Seconds until all partitions are owned again, and the node's CPU seconds meanwhile."""
+    """Seconds until all partitions are owned again, and the servers' CPU seconds meanwhile."""
 
     join: float
     leave: float
     cpu: float
+
+
+@dataclass(frozen=True)
+class Handovers:
+    """Those of all rounds."""
+
+    rounds: Sequence[Handover]
+
+    @property
+    def join(self) -> float:
+        """The median."""
+        return statistics.median(one.join for one in self.rounds)
+
+    @property
+    def leave(self) -> float:
+        """The median."""
+        return statistics.median(one.leave for one in self.rounds)
+
+    @property
+    def cpu(self) -> float:
+        """The mean, since a clock tick is a large part of one."""
+        return statistics.mean(one.cpu for one in self.rounds)
+
+
+@dataclass(frozen=True)
+class Deaths:
+    """Seconds from each death until the others own all partitions, in order, by protocol."""
+
+    seconds: Mapping[str, Sequence[float]]
+    cpu: float
+    """CPU seconds a second, of the groups of both protocols together."""
 
 
 class Member:
@@ -130,15 +190,15 @@ class Member:
 class Crowd:
     """Members of one group that poll side by side."""
 
-    def __init__(self, node: NodeProcess, group_id: str, protocol: str) -> None:
-        self._node = node
+    def __init__(self, bootstrap: str, group_id: str, protocol: str) -> None:
+        self._bootstrap = bootstrap
         self._group_id = group_id
         self._protocol = protocol
         self._members: list[tuple[Member, asyncio.Task[None]]] = []
 
     def add(self) -> None:
         """Start one more."""
-        member = Member(self._node.bootstrap, self._group_id, self._protocol)
+        member = Member(self._bootstrap, self._group_id, self._protocol)
         task = asyncio.get_running_loop().create_task(member.poll_forever())
         self._members.append((member, task))
 
@@ -147,6 +207,11 @@ class Crowd:
         member, task = self._members.pop()
         task.cancel()
         await member.leave()
+
+    async def remove_all(self) -> None:
+        """Let all leave."""
+        while self._members:
+            await self.remove()
 
     async def kill(self) -> None:
         """Let the last one die."""
@@ -168,42 +233,64 @@ class Crowd:
                 await asyncio.sleep(POLL_SECONDS)
 
 
-async def _handover(node: NodeProcess, members: int, protocol: str) -> Handover:
-    assert node.process is not None
-    crowd = Crowd(node, f"crowd-{members}-{protocol}", protocol)
+async def _handovers(servers: Servers, members: int, protocol: str, rounds: int) -> Handovers:
+    crowd = Crowd(servers.bootstrap, f"crowd-{members}-{protocol}", protocol)
     for _ in range(members - 1):
         crowd.add()
     await crowd.settle()
-    before = cpu_seconds(node.process.pid)
-    crowd.add()
-    join = await crowd.settle()
-    begun = time.perf_counter()
-    await crowd.remove()
-    await crowd.settle()
-    leave = time.perf_counter() - begun
-    cpu = cpu_seconds(node.process.pid) - before
-    for _ in range(members - 1):
+    found = []
+    for number in range(rounds):
+        await asyncio.sleep(_phase(number, rounds))
+        before, begun = servers.cpu(), time.perf_counter()
+        crowd.add()
+        await crowd.settle()
+        join, cpu = time.perf_counter() - begun, servers.cpu() - before
+        await asyncio.sleep(_phase(number, rounds))
+        before, begun = servers.cpu(), time.perf_counter()
         await crowd.remove()
-    return Handover(join=join, leave=leave, cpu=cpu)
+        await crowd.settle()
+        leave = time.perf_counter() - begun
+        found.append(Handover(join=join, leave=leave, cpu=cpu + servers.cpu() - before))
+    await crowd.remove_all()
+    return Handovers(found)
 
 
-async def _deaths(node: NodeProcess, members: int, protocol: str, rounds: int) -> list[float]:
-    """Seconds from each member's death until the others own all partitions, in order."""
-    crowd = Crowd(node, f"mortal-{members}-{protocol}", protocol)
-    for _ in range(members - 1):
-        crowd.add()
+def _phase(number: int, rounds: int) -> float:
+    """Seconds after a heartbeat of the others at which a round's change happens."""
+    return (number + 0.5) / rounds * HEARTBEAT_MS / 1000
+
+
+async def _deaths(servers: Servers, members: int, rounds: int) -> Deaths:
+    crowds = {
+        protocol: Crowd(servers.bootstrap, f"mortal-{members}-{protocol}", protocol)
+        for protocol in PROTOCOLS
+    }
+    for crowd in crowds.values():
+        for _ in range(members - 1):
+            crowd.add()
+        await crowd.settle()
+    before, begun = servers.cpu(), time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        tasks = {
+            protocol: group.create_task(_die(crowd, rounds, after=STAGGER_SECONDS * number))
+            for number, (protocol, crowd) in enumerate(crowds.items())
+        }
+    cpu = (servers.cpu() - before) / (time.perf_counter() - begun)
+    for crowd in crowds.values():
+        await crowd.remove_all()
+    return Deaths({protocol: task.result() for protocol, task in tasks.items()}, cpu)
+
+
+async def _die(crowd: Crowd, rounds: int, *, after: float) -> list[float]:
+    """Seconds from the death of one more member until the others own all partitions, in order."""
+    await asyncio.sleep(after)
     took = []
     for number in range(rounds):
         crowd.add()
         await crowd.settle()
-        phase = (number + 0.5) / rounds
-        await asyncio.sleep((1 + phase) * HEARTBEAT_MS / 1000)
+        await asyncio.sleep(HEARTBEAT_MS / 1000 + _phase(number, rounds))
         await crowd.kill()
-        begun = time.perf_counter()
-        await crowd.settle()
-        took.append(time.perf_counter() - begun)
-    for _ in range(members - 1):
-        await crowd.remove()
+        took.append(await crowd.settle())
     return sorted(took)
 
 
@@ -255,32 +342,36 @@ async def _make_topic(bootstrap: str) -> None:
         assert not isinstance(outcome[TOPIC], KafkaError), outcome
 
 
+QUICK_HEARTBEATS = {
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+}
+"""The coordinator's for KIP-848 members, by default five seconds; classic ones choose their own."""
+
+SHORT_SESSIONS = {
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    **QUICK_HEARTBEATS,
+}
+
+
 def handover(folder: Path, jars: Path, options: Options) -> list[Row]:
     """A member joins, then leaves, in groups of both protocols."""
-    cells = [(members, protocol) for members in options.members for protocol in (CLASSIC, CONSUMER)]
-    found: dict[str, list[Handover]] = {}
+    cells = [(members, protocol) for members in options.members for protocol in PROTOCOLS]
+    found: dict[str, list[Handovers]] = {}
     memory: dict[str, float] = {}
-    for kind in ("sparkraft", "kafka"):
-        with node_of(kind, folder, jars) as node:
-            found[kind] = []
+    for kind in KINDS:
+        with node_of(kind, folder, jars, QUICK_HEARTBEATS) as node:
+            servers, found[kind] = Servers.of(node), []
             for members, protocol in cells:
                 progress(f"{kind}: {members} members, {protocol}")
-                found[kind].append(asyncio.run(_handover(node, members, protocol)))
-            assert node.process is not None
-            memory[kind] = rss_mib(node.process.pid)
-    rows = []
-    for (members, protocol), ours, kafka in zip(
-        cells, found["sparkraft"], found["kafka"], strict=True
-    ):
+                measured = _handovers(servers, members, protocol, options.rounds)
+                found[kind].append(asyncio.run(measured))
+            memory[kind] = rss_mib(servers.pids[0])
+    rows: list[Row] = []
+    for (members, protocol), ours, kafka in zip(cells, *found.values(), strict=True):
         where = f"{members} members, {PARTITIONS} partitions, {protocol}"
-        rows += [
-            Row(f"a member joins: {where}", f"{ours.join:.2f} s", f"{kafka.join:.2f} s",
-                ours.join / kafka.join, at_most=1),
-            Row(f"a member leaves: {where}", f"{ours.leave:.2f} s", f"{kafka.leave:.2f} s",
-                ours.leave / kafka.leave, at_most=1),
-            Row(f"  server CPU of both: {where}", f"{ours.cpu:.2f} s", f"{kafka.cpu:.2f} s",
-                ours.cpu / max(kafka.cpu, 0.01)),
-        ]  # fmt: skip
+        rows += _handover_rows(where, ours, kafka, has_goal=True)
     rows.append(
         Row("memory after that", f"{memory['sparkraft']:.0f} MiB", f"{memory['kafka']:.0f} MiB",
             memory["sparkraft"] / memory["kafka"], at_most=MEMORY_GOAL)
@@ -288,48 +379,65 @@ def handover(folder: Path, jars: Path, options: Options) -> list[Row]:
     return rows
 
 
-SHORT_SESSIONS = {
-    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
-    "group.consumer.session.timeout.ms": str(SESSION_MS),
-    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
-    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
-}
-"""The coordinator's for KIP-848 members; classic ones choose their own."""
+def _handover_rows(
+    where: str, ours: Handovers, kafka: Handovers, *, has_goal: bool
+) -> Iterator[Row]:
+    median = f"median of {len(ours.rounds)}"
+    for what, one, other in (
+        ("joins", ours.join, kafka.join),
+        ("leaves", ours.leave, kafka.leave),
+    ):
+        goal = 1 if has_goal else None
+        name = f"a member {what}: {where}: {median}"
+        yield Row(name, f"{one:.2f} s", f"{other:.2f} s", one / other, at_most=goal)
+    yield Row(
+        f"  server CPU of both: {where}: mean of {len(ours.rounds)}",
+        f"{ours.cpu:.3f} s", f"{kafka.cpu:.3f} s", ours.cpu / max(kafka.cpu, 0.01),
+    )  # fmt: skip
 
 
 def death(folder: Path, jars: Path, options: Options) -> list[Row]:
-    """A member dies in groups of both protocols."""
-    cells = [(members, protocol) for members in options.members for protocol in (CLASSIC, CONSUMER)]
-    found: dict[str, list[list[float]]] = {}
-    for kind in ("sparkraft", "kafka"):
+    """A member dies, in groups of both protocols at once."""
+    found: dict[str, list[Deaths]] = {}
+    for kind in KINDS:
         with node_of(kind, folder, jars, SHORT_SESSIONS) as node:
             found[kind] = []
-            for members, protocol in cells:
-                progress(f"{kind}: deaths among {members} members, {protocol}")
-                deaths = _deaths(node, members, protocol, options.rounds)
-                found[kind].append(asyncio.run(deaths))
-    rows = []
-    for (members, protocol), ours, kafka in zip(
-        cells, found["sparkraft"], found["kafka"], strict=True
-    ):
-        what = (
-            f"a member dies, its session lasts {SESSION_MS // 1000} s: {members} members, "
-            f"{PARTITIONS} partitions, {protocol}"
-        )
-        middle, theirs = statistics.median(ours), statistics.median(kafka)
-        rows += [
-            Row(f"{what}: median of {len(ours)}", f"{middle:.2f} s", f"{theirs:.2f} s",
-                middle / theirs, at_most=1.1),
-            Row("  shortest and longest", f"{ours[0]:.2f} to {ours[-1]:.2f} s",
-                f"{kafka[0]:.2f} to {kafka[-1]:.2f} s", None),
-        ]  # fmt: skip
+            for members in options.members:
+                progress(f"{kind}: deaths among {members} members")
+                measured = _deaths(Servers.of(node), members, options.rounds)
+                found[kind].append(asyncio.run(measured))
+    rows: list[Row] = []
+    for members, ours, kafka in zip(options.members, *found.values(), strict=True):
+        for protocol in PROTOCOLS:
+            where = f"{members} members, {PARTITIONS} partitions, {protocol}"
+            rows += _death_rows(where, ours.seconds[protocol], kafka.seconds[protocol])
+        what = f"  server CPU while they die: two groups of {members} members, both protocols"
+        rows.append(Row(what, f"{ours.cpu:.1%}", f"{kafka.cpu:.1%}", ours.cpu / kafka.cpu))
     return rows
+
+
+def _death_rows(where: str, ours: Sequence[float], kafka: Sequence[float]) -> Iterator[Row]:
+    session = SESSION_MS / 1000
+    middle, theirs = statistics.median(ours), statistics.median(kafka)
+    step = HEARTBEAT_MS / 1000 / len(kafka)
+    yield Row(
+        f"a member dies, its session lasts {session:g} s: {where}: median of {len(ours)}",
+        f"{middle:.2f} s", f"{theirs:.2f} s", middle / theirs, at_most=round(1 + step / theirs, 3),
+    )  # fmt: skip
+    yield Row(
+        f"  of it after the end of the session: {where}", f"{middle - session:.2f} s",
+        f"{theirs - session:.2f} s", (middle - session) / max(theirs - session, POLL_SECONDS),
+    )  # fmt: skip
+    yield Row(
+        "  shortest and longest", f"{ours[0]:.2f} to {ours[-1]:.2f} s",
+        f"{kafka[0]:.2f} to {kafka[-1]:.2f} s", None,
+    )  # fmt: skip
 
 
 def topics(folder: Path, jars: Path, _: Options) -> list[Row]:
     """A KIP-848 member joins with many topics."""
     found: dict[str, list[float]] = {}
-    for kind in ("sparkraft", "kafka"):
+    for kind in KINDS:
         with node_of(kind, folder, jars) as node:
             progress(f"{kind}: joins with {MANY_TOPICS} topics")
             found[kind] = sorted(asyncio.run(_join_times(node)))
@@ -370,7 +478,7 @@ async def _commit_each_second(node: NodeProcess) -> tuple[float, float]:
 def commits(folder: Path, jars: Path, _: Options) -> list[Row]:
     """300 groups commit three offsets each second."""
     found = {}
-    for kind in ("sparkraft", "kafka"):
+    for kind in KINDS:
         with node_of(kind, folder, jars) as node:
             progress(f"{kind}: {GROUPS} groups")
             found[kind] = asyncio.run(_commit_each_second(node))
@@ -382,16 +490,43 @@ def commits(folder: Path, jars: Path, _: Options) -> list[Row]:
     ]
 
 
-PARTS = {"handover": handover, "death": death, "topics": topics, "commits": commits}
+def three(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """A member joins, then leaves, in groups of both protocols on three nodes of a kind."""
+    found: dict[str, list[Handovers]] = {}
+    overrides = {"offsets.topic.num.partitions": "50", **QUICK_HEARTBEATS}
+    for kind in KINDS:
+        with three_nodes(folder, kind, jars, overrides=overrides) as cluster:
+            asyncio.run(_make_topic(cluster.bootstrap))
+            servers, found[kind] = Servers(cluster.bootstrap, pids_of(cluster)), []
+            for protocol in PROTOCOLS:
+                progress(f"three of {kind}: {THREE_MEMBERS} members, {protocol}")
+                measured = _handovers(servers, THREE_MEMBERS, protocol, options.rounds)
+                found[kind].append(asyncio.run(measured))
+    rows: list[Row] = []
+    for protocol, ours, kafka in zip(PROTOCOLS, *found.values(), strict=True):
+        where = f"{THREE_MEMBERS} members, {PARTITIONS} partitions, {protocol}, {starved()}"
+        rows += _handover_rows(where, ours, kafka, has_goal=False)
+    return rows
+
+
+PARTS = {
+    "handover": handover,
+    "death": death,
+    "topics": topics,
+    "commits": commits,
+    "three": three,
+}
 
 
 def main() -> int:
     """Measure; 1 if a goal is missed."""
     parser = parser_for(__doc__, PARTS)
     parser.add_argument("--members", type=int, nargs="+", default=[10, 100])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="deaths in each group")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="joins, leaves and deaths in each group"
+    )
     chosen = parser.parse_args()
-    title = "Consumer groups beside Apache Kafka 4.3.1, one node each, same client"
+    title = "Consumer groups beside Apache Kafka 4.3.1, same client"
     return run(
         "groups", title, PARTS, chosen, Options(members=chosen.members, rounds=chosen.rounds)
     )
