@@ -14,7 +14,7 @@ from tests.zookeeper.broker.test_mixed_cluster import RECORDS, consume, produce,
 
 pytestmark = [pytest.mark.java, pytest.mark.real_clients]
 
-SETTINGS = {"sparkraft.controllership.enable": "true", "zookeeper.session.timeout.ms": "4000"}
+SETTINGS = {"sparkraft.controllership.enable": "true", "zookeeper.session.timeout.ms": "3000"}
 KAFKA, OURS = 1, 2
 
 

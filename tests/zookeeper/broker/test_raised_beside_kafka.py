@@ -1,11 +1,14 @@
-"""A cluster of both kinds is raised from 2.6 to 3.9 as Kafka's upgrade notes say, under load.
+"""Brokers of a cluster get new software or versions, one by one, under load.
 
-First each broker gets its new software and keeps inter.broker.protocol.version; here a broker of
-Kafka 3.9.2 becomes one of ours, on its logs. Then the brokers get the new version, one by one.
+Kafka's upgrade notes, from 2.6 to 3.9: first each broker gets its new software and keeps
+inter.broker.protocol.version; here a broker of Kafka 3.9.2 becomes one of ours, on its logs. Then
+the brokers get the new version.
+
+Another cluster is replaced as a whole: all brokers of Kafka become ours, and then Kafka's again.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,14 +41,21 @@ Nodes = dict[int, NodeProcess]
 
 
 @contextmanager
-def cluster(jars: Path, folder: Path) -> Iterator[tuple[Nodes, str]]:
-    """Two brokers of Kafka, the first one is the controller; and one of ours."""
+def cluster(
+    jars: Path,
+    folder: Path,
+    settings: Mapping[str, str] = SETTINGS,
+    *,
+    ours: Collection[int] = (OURS,),
+) -> Iterator[tuple[Nodes, str]]:
+    """Brokers of Kafka, the first one is the controller; and those that are `ours`."""
     with Ensemble(jars, folder) as ensemble:
         connect = ensemble.connect
         nodes: Nodes = {
-            KAFKA: KafkaBroker(folder / "1", KAFKA, connect, jars, SETTINGS),
-            SWAPPED: KafkaBroker(folder / "2", SWAPPED, connect, jars, SETTINGS),
-            OURS: OurBroker(folder / "3", OURS, connect, SETTINGS),
+            each: OurBroker(folder / str(each), each, connect, settings)
+            if each in ours
+            else KafkaBroker(folder / str(each), each, connect, jars, settings)
+            for each in BROKERS
         }
         try:
             for node in nodes.values():
@@ -78,15 +88,22 @@ def wait_until_whole(nodes: Nodes) -> None:
             )
 
 
-def swap(nodes: Nodes, connect: str) -> None:
-    """Replace Kafka's software of a broker by ours; its logs, port and id stay."""
-    old = nodes[SWAPPED]
+def swap(nodes: Nodes, connect: str, broker: int = SWAPPED, jars: Path | None = None) -> None:
+    """Replace Kafka's software of a broker by ours; its logs, port, id and configs stay.
+
+    With `jars` it is the reverse.
+    """
+    old = nodes[broker]
     assert old.stop() in {0, 143}
-    new = OurBroker(old.directory, SWAPPED, connect, SETTINGS)
+    new: NodeProcess
+    if jars is None:
+        new = OurBroker(old.directory, broker, connect, old.overrides)
+    else:
+        new = KafkaBroker(old.directory, broker, connect, jars, old.overrides)
     new.port = old.port
     new.write_properties()
     new.start()
-    nodes[SWAPPED] = new
+    nodes[broker] = new
 
 
 def raise_version(node: NodeProcess) -> None:
@@ -151,3 +168,42 @@ def test_brokers_are_raised_one_by_one_under_load(
         check_topic_ids(nodes, connect)
         assert znode(connect, "/feature") == {"features": {}, "version": 2, "status": 1}
         assert {znode(connect, f"/brokers/ids/{each}")["version"] for each in BROKERS} == {5}
+
+
+def test_all_brokers_are_replaced_by_ours_and_back_under_load(
+    zookeeper_jars: Path, tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, VERSION: "3.9"}
+    with cluster(zookeeper_jars, tmp_path, settings, ours=()) as (nodes, connect):
+        bootstrap = ",".join(node.bootstrap for node in nodes.values())
+        create(bootstrap)
+        load, transactions = Load(bootstrap, 2), TransactionLoad(bootstrap)
+        group = GroupLoad(bootstrap)
+        wait_until(lambda: transactions.committed and group.found, "the loads have begun", 60)
+        wait_until_whole(nodes)
+        epochs = [controller_of(connect)[1]]
+        for jars in (None, zookeeper_jars):
+            for broker in BROKERS:
+                before = len(load.acknowledged), len(transactions.committed)
+                swap(nodes, connect, broker, jars)
+                wait_until_whole(nodes)
+                wait_until(
+                    lambda before=before: (
+                        len(load.acknowledged) > before[0]
+                        and len(transactions.committed) > before[1]
+                    ),
+                    "the loads continue",
+                    60,
+                )
+            kind = OurBroker if jars is None else KafkaBroker
+            assert {type(node) for node in nodes.values()} == {kind}
+            epochs.append(controller_of(connect)[1])
+        assert epochs == sorted(set(epochs)), "the controllership has moved each time"
+        acknowledged = load.end()
+        transactions.end()
+        group.end(acknowledged)
+        found = read_all(bootstrap, len(acknowledged))
+        assert acknowledged <= set(found)
+        assert len(found) == len(set(found)), "no record is written twice"
+        transactions.check()
+        check_topic_ids(nodes, connect)
