@@ -1,8 +1,12 @@
-"""Jars of Apache Kafka and of Spark's Kafka connector, fetched through Maven, never committed."""
+"""Jars of Apache Kafka and of Spark's Kafka connector, fetched through Maven, never committed.
+
+python -m tests.support.kafka_jars      print the folder of those of Kafka 3.9
+"""
 
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.support.outside_tools import CACHE, Missing, fetching
@@ -108,3 +112,15 @@ def _first_error(said: str) -> str:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)  # some of Maven's plugins heed no style.color
     errors = (line.removeprefix("[ERROR]").strip() for line in plain.splitlines())
     return next((line for line in errors if line), "it doesn't say why")[:400]
+
+
+def main() -> None:
+    """Print the folder of the jars of Kafka 3.9; they are fetched first if need be."""
+    found = kafka_3_9_jars_or_reason()
+    if isinstance(found, Missing):
+        raise SystemExit(f"the jars of Kafka 3.9 are missing: {found.reason}")
+    sys.stdout.write(f"{found}\n")
+
+
+if __name__ == "__main__":
+    main()

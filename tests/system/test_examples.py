@@ -104,8 +104,23 @@ def test_brokers_on_zookeeper_become_brokers_of_sparkraft(tmp_path: Path, before
     if isinstance(libs, Missing):
         pytest.skip(libs.reason)
     folder = EXAMPLES / "zookeeper_migration"
-    shown = run(folder / "run.py", "--libs", libs, "--from", before, cwd=tmp_path)
-    assert shown in (folder / "README.md").read_text()
+    done = subprocess.run(
+        [folder / "run", "--from", before],
+        cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout in (folder / "README.md").read_text()
+
+
+def test_the_migration_says_how_to_run_it():
+    shown = subprocess.run(
+        [EXAMPLES / "zookeeper_migration" / "run", "--help"],
+        capture_output=True, text=True, timeout=SECONDS_MAX, check=True,
+    )  # fmt: skip
+    page = (EXAMPLES / "zookeeper_migration" / "README.md").read_text()
+    commands = [line.split("  ")[0].strip() for line in shown.stdout.splitlines() if "    " in line]
+    assert len(commands) == 2
+    assert all(f"$ {command}\n" in page for command in commands)
 
 
 @pytest.mark.spark
