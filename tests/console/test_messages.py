@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
@@ -315,9 +316,32 @@ def test_scans_are_bounded(node: SparkraftNode) -> None:
             with pytest.raises(TooManyScansError):
                 await reader.prepare(query)
             await running[0].aclose()
-            await reader.prepare(query)
+            reader.release(await reader.prepare(query))
             for items in running:
                 await items.aclose()
+
+    asyncio.run(work())
+
+
+def test_scans_that_are_prepared_at_the_same_time_are_bounded(node: SparkraftNode) -> None:
+    async def work() -> None:
+        async with Cluster(node.bootstrap) as cluster:
+            reader = MessageReader(cluster, RecordText(MessageConfig()))
+            query = parse_query({"topic": "live", "mode": "tail"})
+            wanted = messages.SCANS_MAX + 3
+            found = await asyncio.gather(
+                *(reader.prepare(query) for _ in range(wanted)), return_exceptions=True
+            )
+            scans = [one for one in found if isinstance(one, Scan)]
+            assert len(scans) == messages.SCANS_MAX
+            assert sum(isinstance(one, TooManyScansError) for one in found) == 3
+            for scan in scans:
+                reader.release(scan)
+            unknown = parse_query({"topic": "none", "mode": "tail"})
+            for _ in range(messages.SCANS_MAX + 1):
+                with pytest.raises(KafkaError):
+                    await reader.prepare(unknown)
+            await reader.prepare(query)
 
     asyncio.run(work())
 

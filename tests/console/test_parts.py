@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -14,6 +14,7 @@ from sparkraft.console.json_text import json_text
 from sparkraft.console.listen import ListenAddress, allowed_hosts, bind, parse_listen
 from sparkraft.console.parameters import NUMBER_MAX, Parameters
 from sparkraft.console.recent import ANSWERS_MAX, RecentAnswers
+from sparkraft.console.releasing import ReleasingResponse
 from sparkraft.console.stream import STREAMS_MAX, EventHub, TooManyStreamsError
 from sparkraft.console.unserved import KEPT_SECONDS, RefusalTimer, UnservedRequest
 from sparkraft.protocol.messages.k10000_describe_elections import (
@@ -142,6 +143,29 @@ def test_streams_are_bounded_and_polling_stops_without_any():
                 await hub.wait_until_watched()
 
     run(work)
+
+
+def test_a_page_that_leaves_before_its_stream_begins_makes_room() -> None:
+    begun, released = [], []
+
+    async def body() -> AsyncIterator[bytes]:
+        begun.append(True)
+        yield b""
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def send(_: object) -> None:
+        await asyncio.sleep(0)
+
+    async def work() -> None:
+        response = ReleasingResponse(
+            body(), media_type="text/plain", release=lambda: released.append(True)
+        )
+        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+
+    asyncio.run(work())
+    assert (begun, released) == ([], [True])
 
 
 def test_news_by_key_ignores_the_rest():

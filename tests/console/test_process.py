@@ -3,8 +3,10 @@
 import asyncio
 import http.client
 import json
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,8 +19,11 @@ from sparkraft.client.cluster import Cluster
 from sparkraft.client.groups import Groups
 from sparkraft.client.producer import Producer
 from sparkraft.client.values import Committed, NewTopic
+from sparkraft.console.serve import CONNECTIONS_MAX
+from sparkraft.console.stream import STREAMS_MAX
 from tests.support.console import ConsoleProcess
 from tests.support.nodes import SparkraftNode
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -190,6 +195,31 @@ def test_events_arrive_and_end_with_the_process(node: SparkraftNode, tmp_path: P
         stream.read()
         assert "Traceback" not in console.output()
         assert "ERROR" not in console.output()
+
+
+def test_connections_are_bounded_and_streams_leave_room(
+    node: SparkraftNode, tmp_path: Path
+) -> None:
+    """As many pages as may be open, each in a browser that holds six connections."""
+    with ConsoleProcess(node.bootstrap, tmp_path) as console:
+        host, _, port = console.address.removeprefix("http://").rpartition(":")
+        with ExitStack() as held:
+
+            def hold(count: int) -> None:
+                for _ in range(count):
+                    held.enter_context(socket.create_connection((host, int(port)), timeout=60))
+
+            streams = [request(console, "/events") for _ in range(STREAMS_MAX)]
+            assert {one.status for one in streams} == {200}
+            hold(5 * STREAMS_MAX)
+            assert request(console, "/api/cluster").status == 200
+            hold(CONNECTIONS_MAX - 6 * STREAMS_MAX)
+            assert request(console, "/api/cluster").status == 503
+        wait_until(
+            lambda: request(console, "/api/cluster").status == 200, "connections are free", 60
+        )
+        for one in streams:
+            one.close()
 
 
 def test_only_loopback_is_listened_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,11 +35,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.errors import PlanError, sentence_of
@@ -62,6 +63,7 @@ from sparkraft.console.messages import (
     shown_lines,
 )
 from sparkraft.console.parameters import Parameters
+from sparkraft.console.releasing import ReleasingResponse
 from sparkraft.console.reset import parse_offsets, parse_reset
 from sparkraft.console.roles import Role
 from sparkraft.console.send import parse_record
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
     from sparkraft.console.reset import GroupResetter
     from sparkraft.console.send import RecordSender
     from sparkraft.console.sign_in import SignIn
-    from sparkraft.console.stream import EventHub, EventStream
+    from sparkraft.console.stream import EventHub
     from sparkraft.console.views import ClusterViews
     from sparkraft.console.watch import ClusterWatch
 
@@ -381,24 +383,16 @@ class Console:
         except KafkaError as error:
             return _refusal(error)
         body = lines(self._messages.run(scan), query, self._messages.text)
-        return StreamingResponse(body, media_type=media_type, headers={"Cache-Control": "no-store"})
+        release = partial(self._messages.release, scan)
+        return ReleasingResponse(body, media_type=media_type, release=release)
 
     async def events(self, _request: Request) -> Response:
         try:
             stream = self._hub.open()
         except TooManyStreamsError:
             return PlainTextResponse("too many pages are open\n", 503)
-        headers = {"Cache-Control": "no-store"}
-        return StreamingResponse(
-            self._bytes_of(stream), media_type="text/event-stream", headers=headers
-        )
-
-    async def _bytes_of(self, stream: EventStream) -> AsyncIterator[bytes]:
-        try:
-            async for piece in stream.encoded():
-                yield piece
-        finally:
-            self._hub.discard(stream)
+        release = partial(self._hub.discard, stream)
+        return ReleasingResponse(stream.encoded(), media_type="text/event-stream", release=release)
 
 
 async def _changing(work: Callable[[], Awaitable[Response]]) -> Response:

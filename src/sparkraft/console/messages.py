@@ -48,7 +48,7 @@ EXPORT_RECORDS_MAX = 100_000
 EXPORT_PIECE_BYTES = 64 << 10
 
 SCANS_MAX = 8
-"""Scans and tails that run at once."""
+"""Scans and tails that are prepared or run at once."""
 
 TAIL_RECORDS_PER_SECOND = 200
 """Sent to a page that follows a topic; more are counted."""
@@ -146,7 +146,7 @@ class ExportError(Exception):
 
 
 class TooManyScansError(Exception):
-    """`SCANS_MAX` scans run."""
+    """`SCANS_MAX` scans are prepared or run."""
 
 
 class MessageReader:
@@ -155,25 +155,33 @@ class MessageReader:
     def __init__(self, cluster: Cluster, text: RecordText) -> None:
         self._cluster = cluster
         self.text = text
-        self._running = 0
+        self._running: set[Scan] = set()
 
     async def prepare(self, query: MessageQuery) -> Scan:
-        """Return a scan to `run`.
+        """Return a scan to `run`; until the end of that or `release` it is one of `SCANS_MAX`.
 
         Raises:
-            TooManyScansError: `SCANS_MAX` scans run.
+            TooManyScansError: `SCANS_MAX` scans are prepared or run.
             KafkaError: the topic does not exist, or its leaders do not respond.
             ValueError: the filter is not one.
         """
-        if self._running >= SCANS_MAX:
+        if len(self._running) >= SCANS_MAX:
             raise TooManyScansError
         scan = Scan(self._cluster, query, self.text)
-        await scan.find_bounds()
+        self._running.add(scan)  # Before the first await: other requests are counted meanwhile.
+        try:
+            await scan.find_bounds()
+        except BaseException:
+            self.release(scan)
+            raise
         return scan
+
+    def release(self, scan: Scan) -> None:
+        """Make room for another scan, also if this one never ran."""
+        self._running.discard(scan)
 
     async def run(self, scan: Scan) -> AsyncIterator[ConsumedRecord | Json]:
         """The records that match, and documents of progress between them."""
-        self._running += 1
         try:
             async with aclosing(scan.run()) as items:
                 async for item in items:
@@ -181,7 +189,7 @@ class MessageReader:
         except KafkaError as error:
             yield {"problem": sentence_of(error)}
         finally:
-            self._running -= 1
+            self.release(scan)
 
 
 class _Batch:

@@ -38,6 +38,14 @@ STOP_SECONDS_MAX = 2
 """Responses that take longer are cut off at a stop; streams end at once."""
 
 
+CONNECTIONS_MAX = 512
+"""Open connections, idle ones included; above them a request is answered with 503.
+
+A browser opens at most six to one address. `STREAMS_MAX` pages, each in a browser of its own, take
+384 of them with their streams and scans, so this bound is only reached by other clients.
+"""
+
+
 class ConsoleServer(uvicorn.Server):
     """uvicorn, which ends the streams at a signal instead of waiting for their pages."""
 
@@ -63,6 +71,7 @@ def server_config(application: ASGIApp) -> uvicorn.Config:
         access_log=False,
         log_level="warning",
         server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
     )
 
