@@ -92,9 +92,12 @@ async def commit(groups: Groups, group_id: str, offsets: Offsets) -> None:
     outcome = await groups.commit(
         group_id, {tp: Committed(offset=offset) for tp, offset in offsets.items()}
     )
-    for (topic, partition), error in outcome.items():
-        if error is not None:
-            raise PlanError(f"{topic}-{partition} was not reset: {sentence_of(error)}")
+    refused = [(tp, error) for tp, error in sorted(outcome.items()) if error is not None]
+    if refused:
+        (topic, partition), error = refused[0]
+        reset = len(outcome) - len(refused)
+        rest = f"; {reset} of {len(outcome)} partitions were reset" if reset else ""
+        raise PlanError(f"{topic}-{partition} was not reset: {sentence_of(error)}{rest}")
 
 
 # scopes

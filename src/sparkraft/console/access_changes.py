@@ -80,6 +80,13 @@ class ChangeAcl:
     def removed(cls, document: Mapping[str, Any]) -> Self:
         return cls(acl=_parsed(document), is_added=False)
 
+    @property
+    def wish(self) -> str:
+        return (
+            f"{'add' if self.is_added else 'remove'} the access control entry "
+            f"{acl_sentence(self.acl)!r}"
+        )
+
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         is_known = bool(await AclAdmin(admin.cluster).describe_acls(_filter_of(self.acl)))
         if is_known == self.is_added:
@@ -188,6 +195,12 @@ class AlterQuota:
         if quota not in known:
             raise ValueError(f"quota must be one of {', '.join(sorted(known))}")
         return cls(entity=entity, quota=quota, value=_number(document["value"]))
+
+    @property
+    def wish(self) -> str:
+        return (
+            f"change the quota {self.quota} of {self._subject()} to {_shown(self.value) or 'none'}"
+        )
 
     async def _before(self, admin: LeadershipAdmin) -> float | None:
         wanted = {kind: name or "" for kind, name in self.entity}

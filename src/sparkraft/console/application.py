@@ -35,6 +35,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,16 @@ _NOT_FOUND = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
+
+
+_UNCERTAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Errors after which the cluster may have done what was requested."""
 
 
 class Console:
@@ -324,7 +335,8 @@ class Console:
     async def send(self, request: Request) -> Response:
         try:
             record = parse_record(await json_body(request))
-            sent = await self._sender.send(record)
+            async with self._attempt(request, f"send a record to topic {record.topic!r}"):
+                sent = await self._sender.send(record)
         except (KeyError, ValueError, TypeError) as error:
             return PlainTextResponse(f"bad record: {error}\n", 400)
         except KafkaError as error:
@@ -343,8 +355,10 @@ class Console:
     async def reset(self, request: Request) -> Response:
         async def apply() -> Response:
             group, offsets = parse_offsets(await json_body(request))
-            done = await self._resetter.apply(group, offsets)
-            self._on_change(request, f"reset {len(offsets)} offsets of group {group!r}")
+            what = f"reset {len(offsets)} offsets of group {group!r}"
+            async with self._attempt(request, what):
+                done = await self._resetter.apply(group, offsets)
+            self._on_change(request, what)
             return await json_response(request, done)
 
         return await _changing(apply)
@@ -359,11 +373,22 @@ class Console:
 
     async def change(self, request: Request) -> Response:
         async def apply() -> Response:
-            done = await self._changer.apply(parse_change(await json_body(request)))
+            change = parse_change(await json_body(request))
+            async with self._attempt(request, change.wish):
+                done = await self._changer.apply(change)
             self._on_change(request, done)
             return await json_response(request, {"done": done})
 
         return await _changing(apply)
+
+    @asynccontextmanager
+    async def _attempt(self, request: Request, what: str) -> AsyncIterator[None]:
+        """Audit also a change that fails, because a part of it or all of it may be done."""
+        try:
+            yield
+        except BaseException as error:
+            self._on_change(request, f"failed to {what}: {_reason_of(error)}")
+            raise
 
     def _on_change(self, request: Request, what: str) -> None:
         self._sign_in.audit(request, what)
@@ -410,6 +435,14 @@ def _problem_of(error: Exception) -> str:
     if isinstance(error, KafkaError):
         return sentence_of(error)
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _reason_of(error: BaseException) -> str:
+    """The reason of a failure, for the audit line."""
+    if isinstance(error, KafkaError):
+        doubt = "; it may be done nevertheless" if error.code in _UNCERTAIN else ""
+        return sentence_of(error) + doubt
+    return str(error) if isinstance(error, PlanError) else type(error).__name__
 
 
 def _refusal(error: KafkaError) -> Response:

@@ -70,6 +70,10 @@ class Plan:
 class Change(Protocol):
     """A change that an editor asks for."""
 
+    @property
+    def wish(self) -> str:
+        """What it does, as an infinitive for the audit line of a failure; without secrets."""
+
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         """Validate the change; `servers` are the bootstrap servers of the command.
 
@@ -83,7 +87,7 @@ class Change(Protocol):
 
         Raises:
             KafkaError: the cluster refused it.
-            PlanError: it makes no sense, or was refused in part.
+            PlanError: it makes no sense, or was refused in part; the message says which part.
         """
 
 

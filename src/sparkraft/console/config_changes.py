@@ -90,6 +90,10 @@ class AlterConfig:
     def _subject(self) -> str:
         return f"{self.kind} {self.resource[1]}" if self.resource[1] else "all brokers"
 
+    @property
+    def wish(self) -> str:
+        return f"change the config {self.config!r} of {self._subject}"
+
     async def _entry(self, admin: LeadershipAdmin) -> ConfigEntry | None:
         """The config now; None if the cluster does not know it."""
         resource = self.resource

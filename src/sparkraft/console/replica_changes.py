@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client import reassignment_plans as plans
 from sparkraft.client import reassignments
 from sparkraft.client.errors import PlanError, sentence_of
@@ -24,9 +25,8 @@ from sparkraft.console.change import (
 from sparkraft.console.topic_changes import topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from sparkraft.base.errors import KafkaError
     from sparkraft.base.ids import TopicPartition
     from sparkraft.client.cluster import Node, PartitionInfo
     from sparkraft.client.leadership import LeadershipAdmin
@@ -38,6 +38,9 @@ _INT64_MAX = (1 << 63) - 1
 
 _SHELL_CHARS_MAX = 100_000
 """Linux takes no longer argument than 128 KiB."""
+
+
+_THROTTLES_ARE_SET = "throttles are set: remove them (Reassignments)"
 
 
 def _piped(plan: dict[str, Any], command: str) -> str | None:
@@ -55,7 +58,13 @@ def _check(outcome: Mapping[TopicPartition, KafkaError | None], *fine: ErrorCode
     ]
     if refused:
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""  # noqa: PLR2004 (shown)
-        raise PlanError("; ".join(refused[:5]) + more)
+        done = len(outcome) - len(refused)
+        rest = f"; the other {done} are done" if done else ""
+        raise PlanError("; ".join(refused[:5]) + more + rest)
+
+
+def _scope(topic: str, partition: int | None) -> str:
+    return f"topic {topic!r}" if partition is None else f"partition {partition} of {topic!r}"
 
 
 def _ids(ids: list[int] | tuple[int, ...]) -> str:
@@ -87,6 +96,13 @@ class ElectLeaders:
             topic=text_of(document, "topic"),
             partition=optional_number_of(document, "partition", least=0),
             document=document,
+        )
+
+    @property
+    def wish(self) -> str:
+        return (
+            f"hold an election ({'unclean' if self.is_unclean else 'preferred'}) "
+            f"for {_scope(self.topic, self.partition)}"
         )
 
     async def _partitions(self, admin: LeadershipAdmin) -> list[PartitionInfo]:
@@ -188,6 +204,10 @@ class Reassign:
             throttle=optional_number_of(document, "throttle", least=1, most=_INT64_MAX),
         )
 
+    @property
+    def wish(self) -> str:
+        return f"reassign {_scope(self.topic, self.partition)} to brokers {_ids(self.brokers)}"
+
     async def _plan(
         self, admin: LeadershipAdmin
     ) -> tuple[plans.Plan, dict[TopicPartition, list[int]], list[Node]]:
@@ -233,9 +253,24 @@ class Reassign:
         if self.throttle is not None:
             moves = plans.moves_of(await admin.reassignments(), wanted.replicas, current)
             await reassignments.alter(admin, plans.topic_throttles(moves))
-            await reassignments.alter(admin, plans.broker_throttles(moves, self.throttle))
-        _check(await admin.reassign(wanted.replicas))
+            with _throttled():
+                await reassignments.alter(admin, plans.broker_throttles(moves, self.throttle))
+                _check(await admin.reassign(wanted.replicas))
+        else:
+            _check(await admin.reassign(wanted.replicas))
         return f"started to reassign {len(wanted.replicas)} partitions of topic {self.topic!r}"
+
+
+@contextmanager
+def _throttled() -> Iterator[None]:
+    """Add to the reason of a failure that throttles are set: they stay until they are removed."""
+    try:
+        yield
+    except PlanError as error:
+        raise PlanError(f"{error}; {_THROTTLES_ARE_SET}") from error
+    except KafkaError as error:
+        detail = error.detail or "the cluster refused the reassignment"
+        raise KafkaError(error.code, f"{detail}; {_THROTTLES_ARE_SET}") from error
 
 
 def _spread(
@@ -282,6 +317,10 @@ class CancelReassignment:
             partition=optional_number_of(document, "partition", least=0),
         )
 
+    @property
+    def wish(self) -> str:
+        return f"cancel the reassignment of {_scope(self.topic, self.partition)}"
+
     async def _ongoing(self, admin: LeadershipAdmin) -> dict[TopicPartition, Any]:
         found = {
             tp: each
@@ -326,6 +365,10 @@ class RemoveThrottles:
     @classmethod
     def parse(cls, _: Mapping[str, Any]) -> Self:
         return cls()
+
+    @property
+    def wish(self) -> str:
+        return "remove the throttles of reassignments"
 
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         found = await reassignments.throttles(admin)

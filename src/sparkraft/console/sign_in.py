@@ -79,12 +79,14 @@ class SignIn:
         return self._access.visitor(address, request.cookies.get(self._cookie), request.headers)
 
     def audit(self, request: Request, change: str) -> None:
-        """Print one line about a change, with the visitor that made it."""
+        """Print one line about a change or a failed one, with the visitor that made it."""
         visitor = self.visitor(request)
         name = "?" if visitor is None or visitor.name is None else visitor.name
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         address = request.client.host if request.client is not None else "?"
-        sys.stderr.write(f"{at} audit: {name!r} at {address} {change}\n")
+        line = f"{at} audit: {name!r} at {address} {change}"
+        # A reason may quote a name that contains line breaks.
+        sys.stderr.write("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) + "\n")
         sys.stderr.flush()
 
     async def me(self, request: Request) -> Response:

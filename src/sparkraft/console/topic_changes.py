@@ -63,6 +63,10 @@ class CreateTopic:
         )
         return cls(new=new)
 
+    @property
+    def wish(self) -> str:
+        return f"create topic {self.new.name!r}"
+
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         made = (await admin.create_topics([self.new], validate_only=True))[self.new.name]
         if isinstance(made, KafkaError):
@@ -116,6 +120,10 @@ class AddPartitions:
             partitions=number_of(document, "partitions", least=1),
         )
 
+    @property
+    def wish(self) -> str:
+        return f"set the partitions of topic {self.topic!r} to {self.partitions}"
+
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         counts = {self.topic: self.partitions}
         raise_refusal((await admin.create_partitions(counts, validate_only=True)).values())
@@ -147,6 +155,10 @@ class DeleteTopic:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
         return cls(topic=text_of(document, "topic"), document=document)
+
+    @property
+    def wish(self) -> str:
+        return f"delete topic {self.topic!r}"
 
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         info = await topic_of(admin, self.topic)
@@ -204,6 +216,13 @@ class DeleteRecords:
             partition=number_of(document, "partition", least=0),
             offset=number_of(document, "offset", least=0, most=_INT64_MAX),
             document=document,
+        )
+
+    @property
+    def wish(self) -> str:
+        return (
+            f"delete the records of partition {self.partition} of topic {self.topic!r} "
+            f"below offset {self.offset}"
         )
 
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
