@@ -1,11 +1,14 @@
 """Levels of loggers, read and changed over the wire (KIP-412)."""
 
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import sparkraft
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.configs.describe import ConfigSource
 from sparkraft.metadata.image import ResourceType
@@ -14,7 +17,14 @@ from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.server import log_levels
 from tests.server.harness import connect, node_in, run
 
-NAMES = ("sparkraft.raft", "sparkraft.server.broker", "sparkraft.server.broker.partition")
+NAMES = (
+    "sparkraft.raft",
+    "sparkraft.server.raft",
+    "sparkraft.server.broker",
+    "sparkraft.server.broker.isr_journal",
+    "sparkraft.server.broker.partition",
+    "sparkraft.server.zookeeper.hosting",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +59,30 @@ def test_a_logger_without_a_level_has_that_of_the_root():
     assert log_levels.loggers()["kafka.raft"] == "FATAL"
     apply(change("root", "WARN"))
     assert set(log_levels.loggers().values()) == {"WARN"}
+
+
+def test_every_alias_names_loggers_that_modules_log_under():
+    folder = Path(sparkraft.__file__).parent
+    used = set()
+    for path in folder.rglob("*.py"):
+        module = ".".join(("sparkraft", *path.relative_to(folder).with_suffix("").parts))
+        for name in re.findall(r"getLogger\((__name__|\"[^\"]+\")\)", path.read_text()):
+            used.add(module if name == "__name__" else name.strip('"'))
+    targets = [target for names in log_levels._ALIASES.values() for target in names]
+    unused = [
+        target
+        for target in targets
+        if not any(name == target or name.startswith(f"{target}.") for name in used)
+    ]
+    assert unused == []
+
+
+def test_an_alias_of_several_loggers_sets_the_level_of_each():
+    apply(change("state.change.logger", "TRACE"))
+    for name in ("sparkraft.server.broker.isr_journal", "sparkraft.server.zookeeper.hosting"):
+        assert log_levels.loggers()[name] == "TRACE"
+    apply(change("state.change.logger", None, log_levels.DELETE))
+    assert log_levels.loggers()["sparkraft.server.zookeeper.hosting"] != "TRACE"
 
 
 def test_a_change_that_is_only_validated_changes_nothing():

@@ -4,7 +4,7 @@ Loggers have our modules' names; the names that Kafka's operators know are alias
 
     root                          every logger without a level of its own
     kafka.controller              sparkraft.server.controller
-    kafka.raft                    sparkraft.raft
+    kafka.raft                    sparkraft.raft and sparkraft.server.raft
     kafka.server.ReplicaManager   sparkraft.server.broker
     ...
 
@@ -35,19 +35,28 @@ _LEVELS = {
 }
 """Levels that may be set (KIP-817), with Python's."""
 
-_ALIASES = {
-    "kafka.authorizer.logger": "sparkraft.authorizer",
-    "kafka.controller": "sparkraft.server.controller",
-    "kafka.coordinator.group": "sparkraft.server.coordinator",
-    "kafka.log": "sparkraft.storage",
-    "kafka.network": "sparkraft.server.network",
-    "kafka.raft": "sparkraft.raft",
-    "kafka.request.logger": "sparkraft.request",
-    "kafka.server": "sparkraft.server",
-    "kafka.server.ReplicaManager": "sparkraft.server.broker",
-    "state.change.logger": "sparkraft.state",
+_ALIASES: dict[str, tuple[str, ...]] = {
+    "kafka.authorizer.logger": ("sparkraft.authorizer",),
+    "kafka.controller": ("sparkraft.server.controller",),
+    "kafka.coordinator.group": ("sparkraft.server.coordinator",),
+    "kafka.log": (
+        "sparkraft.server.broker.compaction",
+        "sparkraft.server.broker.log_dir_moves",
+        "sparkraft.server.broker.stray_logs",
+        "sparkraft.server.loading",
+        "sparkraft.server.log_dirs",
+    ),
+    "kafka.network": ("sparkraft.server.network",),
+    "kafka.raft": ("sparkraft.raft", "sparkraft.server.raft"),
+    "kafka.request.logger": ("sparkraft.request",),
+    "kafka.server": ("sparkraft.server",),
+    "kafka.server.ReplicaManager": ("sparkraft.server.broker",),
+    "state.change.logger": (
+        "sparkraft.server.broker.isr_journal",
+        "sparkraft.server.zookeeper.hosting",
+    ),
 }
-"""Kafka's name to ours; a logger and all below it."""
+"""Kafka's name to ours; a logger and all below it. The first one's level is shown."""
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
@@ -65,7 +74,7 @@ class LevelChange(Protocol):
 
 def loggers() -> dict[str, str]:
     """All loggers of this package and their aliases, with the level in force."""
-    return {name: _name_of(_logger(name).getEffectiveLevel()) for name in _known()}
+    return {name: _name_of(_loggers(name)[0].getEffectiveLevel()) for name in _known()}
 
 
 def apply_changes(
@@ -122,13 +131,15 @@ def _check(change: LevelChange) -> None:
 
 
 def _apply(change: LevelChange) -> None:
-    logger = _logger(change.name)
+    level = logging.NOTSET
+    if change.config_operation == SET:
+        assert change.value is not None
+        level = _LEVELS[change.value]
+    for logger in _loggers(change.name):
+        logger.setLevel(level)
     if change.config_operation == DELETE:
-        logger.setLevel(logging.NOTSET)
         log.warning("Unset the log level of %s", change.name)
     else:
-        assert change.value is not None
-        logger.setLevel(_LEVELS[change.value])
         log.warning("Updated the log level of %s to %s", change.name, change.value)
 
 
@@ -141,8 +152,10 @@ def _known() -> Iterator[str]:
             yield name
 
 
-def _logger(name: str) -> logging.Logger:
-    return logging.getLogger(None if name == ROOT else _ALIASES.get(name, name))
+def _loggers(name: str) -> list[logging.Logger]:
+    if name == ROOT:
+        return [logging.getLogger()]
+    return [logging.getLogger(each) for each in _ALIASES.get(name, (name,))]
 
 
 def _name_of(level: int) -> str:
