@@ -206,6 +206,53 @@ def test_a_group_with_markup_in_its_names(
     browser.run(look())
 
 
+DECISIONS = """async () => {
+  const { drawMembers, drawnOf } = await import('/static/members.js');
+  const { morph } = await import('/static/dom.js');
+  const decisions = Array.from({ length: 70 }, (_, at) => ({
+    coordinator: 1, number: at, atMs: at, epoch: 1, kind: 'joined', member: `m${at}`, chosen: null,
+    reason: '', moves: at === 11 ? [{ from: 'm5', to: 'm11' }, { from: 'm60', to: 'm11' }] : [],
+  }));
+  // An old member acts again: it is among the newest ones.
+  decisions.push({ ...decisions[0], number: 70, atMs: 70, kind: 'epoch' });
+  const drawn = document.createElement('div');
+  drawn.append(...drawMembers(drawnOf(decisions), '1-3').filter(Boolean));
+  const of = (pattern) => [...drawn.querySelectorAll(pattern)];
+  return {
+    lanes: of('.lane-name').map((one) => one.textContent),
+    marks: of('[data-event]').map((one) => one.getAttribute('data-event')),
+    focusable: of('[data-event][tabindex="0"]').map((one) => one.getAttribute('data-event')),
+    moves: of('.vote').length,
+    markup: drawn.innerHTML,
+    note: of('.note').map((one) => one.textContent),
+  };
+}"""
+"""Draws 70 members, each of which has joined, with a selected mark that is not drawn."""
+
+
+def test_members_without_a_lane_are_counted_and_have_no_marks(
+    console: ConsoleProcess, browser: Browser
+) -> None:
+    async def look() -> None:
+        async with browser.visiting(console.address) as visit:
+            drawn = await visit.page.evaluate(DECISIONS)
+            # In the order in which decisions name them: a partition moves from m60 to m11.
+            others = [f"m{n}" for n in range(12, 70) if n != 60]
+            assert drawn["lanes"] == ["m0", "m11", "m60", *others]
+            assert len(drawn["marks"]) == 61
+            assert "1-3" not in drawn["marks"]
+            assert drawn["focusable"] == ["1-70"]
+            assert drawn["moves"] == 1, "a move from a member without a lane has no line"
+            assert "NaN" not in drawn["markup"]
+            assert "undefined" not in drawn["markup"]
+            assert drawn["note"] == [
+                "10 of 70 members are not drawn: "
+                "the text below has the decisions about all of them."
+            ]
+
+    browser.run(look())
+
+
 def test_messages_are_filtered_followed_and_never_run(
     cluster: Cluster, console: ConsoleProcess, browser: Browser
 ) -> None:

@@ -3,7 +3,7 @@
 
 import { clock, commandLine, count, duration, el, svg, table } from "./dom.js";
 import { configsLink, partitionLink, printed } from "./links.js";
-import { drawMembers, legend } from "./members.js";
+import { drawMembers, drawnOf, keyOf, legend } from "./members.js";
 import * as reset from "./reset.js";
 import { Selection } from "./selection.js";
 
@@ -17,14 +17,15 @@ const selection = new Selection();
 export function draw({ data, query, problem }) {
   const head = el("h1", {}, title(null, query));
   if (!data) return [head, !problem && el("p", { class: "muted" }, "Loading …")];
-  selection.keys = data.decisions.map((one) => `${one.coordinator}-${one.number}`);
+  const drawn = drawnOf(data.decisions);
+  selection.keys = drawn.decisions.map(keyOf);
   return [
     head,
     el("p", { class: "lead" }, data.problem ? `The group cannot be described: ${data.problem}` : summary(data)),
     el("p", { class: "tools" }, configsLink("group", data.group)),
     data.lag && lagLine(data.lag),
     data.silent.map((one) => el("p", { class: "note" }, `Decisions of broker ${one.node} are not available: ${one.reason}`)),
-    data.decisions.length > 0 && [drawMembers(data.decisions, selection.key), legend()],
+    data.decisions.length > 0 && [drawMembers(drawn, selection.key), legend()],
     data.decisions.length > 0 && chosen(data.decisions),
     members(data),
     offsets(data),
@@ -67,7 +68,7 @@ function lagLine({ points }) {
 }
 
 function chosen(decisions) {
-  const one = decisions.find((each) => `${each.coordinator}-${each.number}` === selection.key) ?? decisions.at(-1);
+  const one = decisions.find((each) => keyOf(each) === selection.key) ?? decisions.at(-1);
   const votes = Object.entries(one.votes);
   return el("section", { class: "chosen", id: "chosen", "aria-live": "polite" },
     el("p", { class: "what" }, `${clock(one.atMs)}  epoch ${one.epoch}: ${one.kind}${one.member ? ` ${one.member}` : ""}${one.chosen ? ` → ${one.chosen}` : ""}`),

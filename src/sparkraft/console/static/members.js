@@ -1,7 +1,8 @@
 // The members of a group over time: a lane for each, from joining to leaving, with its epochs, and
-// lines for partitions that moved between members.
+// lines for partitions that moved between members. Of many members those of the newest decisions
+// have lanes; decisions about the others are in the text only.
 
-import { el, svg } from "./dom.js";
+import { count, el, svg } from "./dom.js";
 import { drawFold, stepWidth } from "./lanes.js";
 
 const LANE = 40;
@@ -9,15 +10,38 @@ const TOP = 44;
 const LABEL = 190;
 const ENDS = new Set(["left", "fenced"]);
 const SHOWN = 200;
+const LANES = 60;
 
-export function drawMembers(all, selected) {
-  const decisions = all.slice(-SHOWN);
-  const names = membersOf(decisions);
+// The decisions that are drawn, the members with a lane, and how many members there are.
+export function drawnOf(all) {
+  const newest = all.slice(-SHOWN);
+  const names = membersOf(newest);
+  const recent = new Set(membersOf(newest.toReversed()).slice(0, LANES));
+  return {
+    decisions: newest.filter((one) => !one.member || recent.has(one.member)),
+    names: names.filter((name) => recent.has(name)),
+    memberCount: names.length,
+  };
+}
+
+export const keyOf = (one) => `${one.coordinator}-${one.number}`;
+
+export function drawMembers({ decisions, names, memberCount }, selected) {
+  const missing = memberCount - names.length;
+  return [
+    drawLanes(decisions, names, selected),
+    missing > 0 && el("p", { class: "note", "data-key": "missing-members" },
+      `${missing} of ${count(memberCount, "member")} ${missing === 1 ? "is" : "are"} not drawn: the text below has the decisions about all of them.`),
+  ];
+}
+
+function drawLanes(decisions, names, selected) {
   const { positions, folds, width } = place(decisions);
   const height = TOP + Math.max(1, names.length) * LANE + 8;
-  const y = (name) => TOP + names.indexOf(name) * LANE + LANE / 2;
-  const keyOf = (one) => `${one.coordinator}-${one.number}`;
-  const shown = selected ?? keyOf(decisions.at(-1));
+  const ys = new Map(names.map((name, at) => [name, TOP + at * LANE + LANE / 2]));
+  const y = (name) => ys.get(name);
+  const keys = decisions.map(keyOf);
+  const shown = keys.includes(selected) ? selected : keys.at(-1);
   return el("div", { class: "lanes-frame" },
     svg("svg", { class: "lane-labels", width: LABEL, height, "aria-hidden": "true" },
       names.map((name) => svg("text", { x: 8, y: y(name) + 4, class: "lane-name" }, short(name)))),
@@ -27,7 +51,7 @@ export function drawMembers(all, selected) {
         names.map((name) => svg("path", { class: "lane-line", d: `M0 ${y(name)}H${width}` })),
         names.map((name) => lane(name, decisions, positions, y(name), width)),
         folds.map((fold) => drawFold(fold, height, TOP)),
-        decisions.map((one, at) => mark(one, positions[at], y, height, { key: keyOf(one), selected, shown })))));
+        decisions.map((one, at) => mark(one, positions[at], y, height, { key: keys[at], selected, shown })))));
 }
 
 const short = (name) => (name.length > 20 ? `${name.slice(0, 9)}…${name.slice(-9)}` : name);
@@ -38,7 +62,7 @@ function membersOf(decisions) {
     if (one.member) names.add(one.member);
     for (const move of one.moves) for (const name of [move.from, move.to]) if (name) names.add(name);
   }
-  return [...names].slice(-60);
+  return [...names];
 }
 
 function place(decisions) {
@@ -103,7 +127,7 @@ function shape(one, x, y) {
 
 function moves(one, x, y) {
   const pairs = new Map();
-  for (const { from, to } of one.moves) if (from && to) pairs.set(`${from} ${to}`, [from, to]);
+  for (const { from, to } of one.moves) if (y(from) && y(to)) pairs.set(`${from} ${to}`, [from, to]);
   return [...pairs.values()].slice(0, 10).map(([from, to]) => svg("path", { class: "vote", d: `M${x} ${y(from)}V${y(to)}` }));
 }
 
