@@ -36,6 +36,7 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster as Client
 from sparkraft.client.values import NewTopic
 from sparkraft.console.assets import load_assets
+from sparkraft.console.recent import ANSWER_SECONDS
 from tests.support.clusters import Cluster, Member
 from tests.support.console import WAIT_MS, Browser, ConsoleProcess
 from tests.support.nodes import SparkraftNode
@@ -57,6 +58,8 @@ CHANGES = 1_000_000
 INDEX_SECONDS_MAX = 20.0
 STEP_MS_MAX = 300.0
 STEPS = 100
+DETAILED_STEPS = 5
+"""On the screens of a partition and a broker: a node replays its log for each new moment."""
 
 KILLS = 5
 LOOK_SECONDS = 0.02
@@ -341,12 +344,22 @@ def history(folder: Path) -> list[Row]:
         chosen = random.Random(1)
         anywhere = [step(console, chosen.randrange(CHANGES)) for _ in range(STEPS)]
         onwards = [step(console, CHANGES // 2 + number) for number in range(STEPS)]
+        first = [detailed_step(console, chosen.randrange(CHANGES)) for _ in range(DETAILED_STEPS)]
+        at = [chosen.randrange(CHANGES) for _ in range(DETAILED_STEPS)]
+        for change in at:
+            detailed_step(console, change)
+        time.sleep(2 * ANSWER_SECONDS)
+        again = [detailed_step(console, change) for change in at]
         memory = rss_mib(console.process.pid)
     return [
         limited(f"{CHANGES:,} changes: until they are indexed", indexed, INDEX_SECONDS_MAX, "s"),
         Row("CPU of the node and of the console", "{:.1f} s, {:.1f} s".format(*spent), "", None),
         limited("a step to any change, 95 % within", p95(anywhere), STEP_MS_MAX, "ms"),
         limited("a step to the next change, 95 % within", p95(onwards), STEP_MS_MAX, "ms"),
+        limited(
+            "the same on the screens of a partition and a broker", max(first), STEP_MS_MAX, "ms"
+        ),
+        limited("a step there to a moment shown before", max(again), STEP_MS_MAX, "ms"),
         Row("memory of the console then", f"{memory:.0f} MiB", "", None),
     ]
 
@@ -356,6 +369,18 @@ def step(console: ConsoleProcess, change: int) -> float:
     begun = time.perf_counter()
     moment = json.loads(get(console.address, f"/api/moment?change={change}"))
     get(console.address, f"/api/topics?at={moment['offset']}")
+    return (time.perf_counter() - begun) * 1000
+
+
+def detailed_step(console: ConsoleProcess, change: int) -> float:
+    """The same with the documents of a partition and a broker."""
+    begun = time.perf_counter()
+    moment = json.loads(get(console.address, f"/api/moment?change={change}"))
+    topics = json.loads(get(console.address, f"/api/topics?at={moment['offset']}"))["topics"]
+    if topics and topics[0]["partitions"]:
+        partition = f"topic={topics[0]['topic']}&partition=0"
+        get(console.address, f"/api/partition?{partition}&at={moment['offset']}")
+    get(console.address, f"/api/broker?broker=1&at={moment['offset']}")
     return (time.perf_counter() - begun) * 1000
 
 

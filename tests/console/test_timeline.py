@@ -7,15 +7,18 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.client.explain.times import time_text
+from sparkraft.client.history import fetch_history
 from sparkraft.client.past import compare
 from sparkraft.client.past.compare import compared, differences
 from sparkraft.client.past.log import LogRecord, PastReader
 from sparkraft.client.past.state import PastState
 from sparkraft.console import timeline as timelines
+from sparkraft.console import views as console_views
 from sparkraft.console.moment_text import Moment, MomentError, parse_moment, parse_time
 from sparkraft.console.moments import offset_of
 from sparkraft.console.past_settings import PastSettings
 from sparkraft.console.past_views import PastViews
+from sparkraft.console.recent import PAST_ANSWERS_MAX, PastAnswers
 from sparkraft.console.timeline import ChangeIndex, Timeline
 from sparkraft.console.views import ClusterViews
 from sparkraft.protocol.messages import metadata_records as records
@@ -139,7 +142,7 @@ def test_settings_and_a_broker_of_an_earlier_moment(tmp_path):
             )
             timeline = Timeline(cluster)
             settings = PastSettings(timeline, bootstrap="h:1")
-            views = ClusterViews(cluster, bootstrap="h:1")
+            views = ClusterViews(cluster, timeline, bootstrap="h:1")
             found = await settings.configs("topic", "first", before)
             (one,) = found["configs"]
             assert (one["name"], one["value"], one["isOwn"]) == ("retention.ms", "5000", True)
@@ -165,6 +168,68 @@ def test_settings_and_a_broker_of_an_earlier_moment(tmp_path):
             await connection.close()
 
     run(test())
+
+
+def test_a_node_replays_its_log_once_for_a_screen_of_an_earlier_moment(tmp_path, monkeypatch):
+    """The screens of a partition and a broker, by cluster, offset and epoch; not of the present."""
+    requests = []
+
+    async def counted(cluster, request):
+        requests.append(request.at_offset)
+        return await fetch_history(cluster, request)
+
+    monkeypatch.setattr(console_views, "fetch_history", counted)
+
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            await create_topic(connection, "first")
+            timeline = Timeline(cluster)
+            views = ClusterViews(cluster, timeline, bootstrap="h:1")
+            await timeline.up_to_date()
+            at = timeline.next_offset - 1
+            documents = []
+            for _ in range(3):
+                views.forget()
+                documents.append(await views.partition("first", 0, at_offset=at))
+                documents.append(await views.broker(1, at_offset=at))
+                await views.partition("first", 0)
+            assert documents == documents[:2] * 3
+            assert sorted(requests) == [-1, -1, -1, at, at]
+            # The same offset of another cluster.
+            timeline.cluster_id += "x"
+            views.forget()
+            await views.broker(1, at_offset=at)
+            assert requests.count(at) == 3
+            await connection.close()
+
+    run(test())
+
+
+def test_kept_answers_are_final_and_bounded():
+    made = []
+
+    async def answer(key, *, is_final=True):
+        async def make():
+            made.append(key)
+            return {"key": key}
+
+        return await answers.get(key, make, is_final=lambda _: is_final)
+
+    async def test():
+        for _ in range(2):
+            await answer("open", is_final=False)
+        for key in range(PAST_ANSWERS_MAX):
+            await answer(key)
+        await answer(0)
+        await answer("one more")
+        await answer(0)
+        await answer(1)
+
+    answers = PastAnswers()
+    run(test())
+    wanted = ["open", "open", *range(PAST_ANSWERS_MAX), "one more", 1]
+    assert made == wanted, "the answer used last is kept, the longest unused one is made again"
 
 
 PARTS = ("acls", "users", "quotas")

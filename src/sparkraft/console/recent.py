@@ -1,4 +1,7 @@
-"""Answers of the last moments: pages that ask for the same at once share one request."""
+"""Answers that are kept: of the last moments, and about earlier moments of the metadata log.
+
+Pages that request the same at once share one request.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,10 @@ ANSWER_SECONDS = 2.0
 
 ANSWERS_MAX = 256
 """Entries kept; each is the document of one screen."""
+
+
+PAST_ANSWERS_MAX = 128
+"""Documents of earlier moments; one is seldom larger than 100 kB."""
 
 
 @dataclass(slots=True)
@@ -51,3 +58,32 @@ class RecentAnswers:
         for key, entry in list(self._entries.items()):
             if entry.valid_until <= now and not entry.lock.locked():
                 del self._entries[key]
+
+
+class PastAnswers:
+    """Documents of earlier moments, which stay true; the longest unused ones are dropped.
+
+    A key must contain the cluster id and the epoch of the moment's offset: another cluster, or a
+    log that was truncated, has other records there.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Json] = {}
+
+    async def get(
+        self,
+        key: Hashable,
+        make: Callable[[], Awaitable[Json]],
+        *,
+        is_final: Callable[[Json], bool],
+    ) -> Json:
+        """Return the kept answer of `key`, or the one that `make` returns, kept if it is final."""
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = await make()
+            if not is_final(found):
+                return found
+        self._kept[key] = found
+        while len(self._kept) > PAST_ANSWERS_MAX:
+            del self._kept[next(iter(self._kept))]
+        return found

@@ -25,7 +25,7 @@ from sparkraft.client.history import fetch_history
 from sparkraft.client.quorum_admin import NO_JOURNAL
 from sparkraft.client.values import EARLIEST, LATEST, ConfigSource, ResourceType
 from sparkraft.console.lag_history import LagHistory
-from sparkraft.console.recent import RecentAnswers
+from sparkraft.console.recent import PastAnswers, RecentAnswers
 from sparkraft.console.record_times import PARTITIONS_MAX, record_times
 from sparkraft.console.unserved import UnservedRequest
 from sparkraft.protocol.messages.k10002_describe_history import (
@@ -34,11 +34,12 @@ from sparkraft.protocol.messages.k10002_describe_history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
     from sparkraft.client.cluster import Cluster, Node, TopicInfo
     from sparkraft.client.groups import GroupInfo, ListedGroup
     from sparkraft.client.history import HistoryReport
+    from sparkraft.console.timeline import Timeline
 
 Json = dict[str, Any]
 
@@ -69,11 +70,13 @@ MEMBERS_MAX = 1_000
 class ClusterViews:
     """See the module docstring; a request raises the `KafkaError` of the cluster."""
 
-    def __init__(self, cluster: Cluster, *, bootstrap: str) -> None:
-        """Use `cluster`, which commands name as `bootstrap`."""
+    def __init__(self, cluster: Cluster, timeline: Timeline, *, bootstrap: str) -> None:
+        """Use `cluster`, which commands name as `bootstrap`, and `timeline` for its epochs."""
         self._cluster = cluster
+        self._timeline = timeline
         self._bootstrap = bootstrap
         self._recent = RecentAnswers()
+        self._past = PastAnswers()
         self._lags = LagHistory()
         self._histories = UnservedRequest[History](lambda found: NO_JOURNAL in found[1])
         self._journals = UnservedRequest[Decisions](self._has_no_journal)
@@ -89,12 +92,20 @@ class ClusterViews:
     async def partition(self, topic: str, partition: int, *, at_offset: int = -1) -> Json:
         """A partition, now or as of an offset of the metadata log."""
         key = ("partition", topic, partition, at_offset)
-        return await self._recent.get(key, lambda: self._partition(topic, partition, at_offset))
+
+        def make() -> Awaitable[Json]:
+            return self._partition(topic, partition, at_offset)
+
+        return await self._recent.get(key, lambda: self._kept(key, at_offset, make))
 
     async def broker(self, broker_id: int, *, at_offset: int = -1) -> Json:
         """A broker: its changes of state, and the leaderships it won and lost."""
         key = ("broker", broker_id, at_offset)
-        return await self._recent.get(key, lambda: self._broker(broker_id, at_offset))
+
+        def make() -> Awaitable[Json]:
+            return self._broker(broker_id, at_offset)
+
+        return await self._recent.get(key, lambda: self._kept(key, at_offset, make))
 
     async def groups(self, name: str = "") -> Json:
         """All groups with their states, and the lag of the first ones whose name has `name`."""
@@ -108,6 +119,19 @@ class ClusterViews:
     def forget(self) -> None:
         """Show what is changed now at once."""
         self._recent.forget()
+
+    async def _kept(
+        self, key: Hashable, at_offset: int, make: Callable[[], Awaitable[Json]]
+    ) -> Json:
+        """The document of an earlier moment once: a node replays much of its log for it."""
+        if at_offset < 0:
+            return await make()
+        try:
+            epoch = await self._timeline.as_of(at_offset, lambda state: state.epoch)
+        except KafkaError:
+            return await make()  # Without an epoch, another log may have the same offset.
+        place = (self._timeline.cluster_id, epoch, key)
+        return await self._past.get(place, make, is_final=lambda found: not found.get("silent"))
 
     # ---- requests
 
