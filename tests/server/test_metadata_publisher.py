@@ -107,9 +107,11 @@ def test_followers_get_images_from_when_the_committed_records_are_replayed():
     publisher.on_commit(batches[0])
     publisher.on_commit(batches[1])
     assert seen == []
+    assert not publisher.is_loaded
     loaded = batches[1].last_offset
     publisher.on_high_watermark(loaded + 1)
     assert seen == [loaded]
+    assert publisher.is_loaded
     publisher.on_commit(batches[2])
     publisher.on_high_watermark(batches[2].last_offset + 1)
     assert seen == [loaded, batches[2].last_offset]

@@ -5,7 +5,9 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-from sparkraft.base.errors import ErrorCode
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.server.broker.broker_epoch import BrokerEpoch
 from sparkraft.server.broker.lifecycle import RECLAIMS_MAX, BrokerLifecycle
 
@@ -24,7 +26,7 @@ class Registering(BrokerLifecycle):
         self.now = 0
         self.free_at = free_at
         self._clock: Any = SimpleNamespace(mono_ms=lambda: self.now)
-        self._config: Any = SimpleNamespace(number=NUMBERS.__getitem__)
+        self._config: Any = SimpleNamespace(number=NUMBERS.__getitem__, is_controller=False)
         self._epoch: Any = SimpleNamespace(on_registered=lambda epoch: None, value=1)
         self._stopping = False
 
@@ -59,6 +61,50 @@ def test_a_second_node_with_the_same_id_is_a_warning_once_its_session_never_expi
     lines = logged(caplog, free_at=50_000)
     assert [level for level, _ in lines] == ["INFO", "WARNING"]
     assert lines[1][1].startswith("Broker id 7 is registered by another process")
+
+
+class Loading(Registering):
+    """A combined node: its controller accepts nothing while the log is replayed until 150 s."""
+
+    LOADED_MS = 150_000
+
+    def __init__(self, *, is_controller: bool, responds: bool = True) -> None:
+        super().__init__(free_at=0)
+        self._config.is_controller = is_controller
+        self.responds = responds
+
+    @property
+    def _publisher(self) -> Any:
+        return SimpleNamespace(is_loaded=self.now >= self.LOADED_MS)
+
+    @_publisher.setter
+    def _publisher(self, _: Any) -> None:
+        raise AssertionError
+
+    async def _send_registration(self, request: Any, timeout_ms: int) -> Any:
+        if self.responds and self.now + timeout_ms > self.LOADED_MS:
+            return await super()._send_registration(request, timeout_ms)
+        self.now += timeout_ms
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no response")
+
+
+def test_the_registration_of_a_controllers_broker_waits_while_the_log_is_loaded() -> None:
+    asyncio.run(Loading(is_controller=True)._register())
+
+
+def test_the_timeout_begins_once_the_log_is_loaded() -> None:
+    broker = Loading(is_controller=True, responds=False)
+    with pytest.raises(KafkaError, match="no response"):
+        asyncio.run(broker._register())
+    timeout_ms = NUMBERS["initial.broker.registration.timeout.ms"]
+    assert timeout_ms <= broker.now - Loading.LOADED_MS < 2 * timeout_ms
+
+
+def test_a_broker_without_a_controller_does_not_wait_for_its_log() -> None:
+    broker = Loading(is_controller=False)
+    with pytest.raises(KafkaError, match="no response"):
+        asyncio.run(broker._register())
+    assert broker.now == NUMBERS["initial.broker.registration.timeout.ms"]
 
 
 class Replaced(Registering):

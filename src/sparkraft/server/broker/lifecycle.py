@@ -226,7 +226,7 @@ class BrokerLifecycle:
     async def _register(self) -> None:
         request = self._registration()
         timeout_ms = self._config.number("initial.broker.registration.timeout.ms")
-        response = await self._send_registration(request, timeout_ms)
+        response = await self._first_response(request, timeout_ms)
         if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             log.info(
                 "Waiting until the session of broker %d's previous incarnation expires",
@@ -257,6 +257,23 @@ class BrokerLifecycle:
             )
         self._epoch.on_registered(response.broker_epoch)
         log.info("Registered with broker epoch %d", self.broker_epoch)
+
+    async def _first_response(self, request: Any, timeout_ms: int) -> Any:
+        """The response to the first registration.
+
+        If this node is a controller too, the timeout does not begin before the metadata log is
+        replayed up to the high watermark: Kafka starts the broker of such a node once its
+        controller has published that (`KafkaRaftServer.startup`, `ControllerServer.startup`). A
+        long log without a snapshot takes minutes, and a node without a quorum waits for one.
+        """
+        while True:
+            begins = not self._config.is_controller or self._publisher.is_loaded
+            try:
+                return await self._send_registration(request, timeout_ms)
+            except KafkaError as error:
+                if begins or self._stopping:
+                    raise
+                log.info("The metadata log is not loaded yet; still registering: %s", error)
 
     async def _send_registration(self, request: Any, timeout_ms: int) -> Any:
         return await self._channel.send(request, ApiKey.BROKER_REGISTRATION, timeout_ms=timeout_ms)

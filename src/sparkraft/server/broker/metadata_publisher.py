@@ -71,6 +71,11 @@ class MetadataPublisher:
         """Offset of the last committed record; reported in heartbeats."""
         return self._seen
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the records that were known to be committed at the start are replayed."""
+        return self._is_loaded
+
     def subscribe(self, subscriber: Any) -> None:
         """Call `subscriber` with every new image after `catch_up`, after earlier subscribers."""
         self._subscribers.append(subscriber)
