@@ -1,6 +1,8 @@
 """Requests of clients, and znodes of older tools, while a broker of ours is the controller."""
 
 import json
+import logging
+import re
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -19,6 +21,7 @@ from sparkraft.protocol.messages import k57_update_features as k57
 from sparkraft.security.principal import ANONYMOUS
 from sparkraft.server.api.registry import result_of
 from sparkraft.server.broker.envelope import seal_envelope
+from sparkraft.server.controller import audit
 from sparkraft.zookeeper.requests import Create
 from tests.server.harness import run, until
 from tests.support.envelopes import response_in
@@ -88,6 +91,36 @@ def test_a_partition_moves_by_request_and_by_znode_and_is_led_by_its_preferred_r
             assert nodes.states("t", 1)[0] == (1, [1, 3])
 
     run(test())
+
+
+def test_each_change_leaves_one_line_with_its_author(tmp_path, caplog):
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1)
+            await until(lambda: sorted(nodes[1].broker.image.brokers) == [1])
+            async with nodes.admin() as admin:
+                await nodes.create(admin, "logged", {0: [1]})
+                config = k44.AlterableConfig(name="retention.ms", config_operation=0, value="777")
+                resource = k44.AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC, resource_name="logged", configs=[config]
+                )
+                request = k44.IncrementalAlterConfigsRequest(resources=[resource])
+                response = await admin.cluster.ask_any(request)
+                assert response.responses[0].error_code == ErrorCode.NONE
+
+    caplog.set_level(logging.INFO)
+    run(test())
+    said = [
+        (r.name, r.getMessage())
+        for r in caplog.records
+        if re.search(r"(?i)created topic|changed (the )?configs", r.getMessage())
+    ]
+    assert [name for name, _ in said] == [audit.log.name] * 2
+    for (_, line), what in zip(
+        said, ("created topics logged", "changed configs of topic logged (retention.ms)"),
+        strict=True,
+    ):  # fmt: skip
+        assert re.fullmatch(rf"User:ANONYMOUS \(127\.0\.0\.1, client .*\) {re.escape(what)}", line)
 
 
 def test_the_controller_serves_the_envelopes_of_migrating_brokers_of_kafka(tmp_path):

@@ -20,6 +20,7 @@ from sparkraft.protocol.messages.k10001_resign_controller import (
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.audit import log_change
 
 
 def handle(
@@ -35,7 +36,9 @@ def handle(
     if len(raft.voters.ids) == 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "there is no other voter to take over")
     raft.resign(epoch)
-    return ResignControllerResponse(error_message=None, epoch=epoch)
+    response = ResignControllerResponse(error_message=None, epoch=epoch)
+    log_change(context, request, response)
+    return response
 
 
 API = Api(

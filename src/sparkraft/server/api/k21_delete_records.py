@@ -29,6 +29,7 @@ from sparkraft.server.api.encoded_array import encoded_and_released, encoded_in_
 from sparkraft.server.api.item_errors import PartitionErrors, topic_denial
 from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
+from sparkraft.server.controller.audit import Names, log_names
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def handle(
             answer.error_code = int(error.code)
             answer.low_watermark = -1
         yield 1
+    log_names(context, "deleted records of", (yield from _deleted(results)))
     return (yield from _encoded(results, context.api_version))
 
 
@@ -94,6 +96,18 @@ def _delete_from(
             answer.error_code = int(error.code)
         yield PARTITION_UNITS
     yield 1
+
+
+def _deleted(results: list[DeleteRecordsTopicResult]) -> "Generator[int, None, Names]":
+    """The partitions whose records are deleted."""
+    names = Names()
+    for result in results:
+        for answer in result.partitions:
+            if not answer.error_code:
+                at = f"{result.name}-{answer.partition_index}"
+                names.add(f"{at} (below {answer.low_watermark})")
+            yield 1
+    return names
 
 
 def _encoded(

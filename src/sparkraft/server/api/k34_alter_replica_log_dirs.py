@@ -26,6 +26,7 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.controller.audit import Names, log_names
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -35,19 +36,24 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> Steps:
     """Begin each move."""
-    begun: list[tuple[str, int, asyncio.Future[int]]] = []
+    begun: list[tuple[str, int, str, asyncio.Future[int]]] = []
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
                 altered = _alter(broker, topic.name, index, directory.path)
-                begun.append((topic.name, index, asyncio.ensure_future(altered)))
+                started = asyncio.ensure_future(altered)
+                begun.append((topic.name, index, directory.path, started))
                 yield 5
             yield 1
     codes: dict[str, dict[int, int]] = {}
-    for topic_name, index, move in begun:
+    moved = Names()
+    for topic_name, index, path, move in begun:
         code = move.result() if move.done() else (yield move)
         codes.setdefault(topic_name, {})[index] = code
+        if not code:
+            moved.add(f"{topic_name}-{index} (to {path})")
         yield 1
+    log_names(context, f"assigned log directories of node {broker.node_id}:", moved)
     return (yield from _response(codes, context.api_version))
 
 

@@ -23,6 +23,7 @@ from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.encoded_array import encoded_in_pieces
 from sparkraft.server.api.item_errors import check_group
 from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.controller.audit import Names, log_names
 from sparkraft.server.coordinator.responses import Response, catch_error
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def handle(
     """Delete each group once, in its shard; all of them are written before the first response."""
     waiting: deque[Response[DeletableGroupResult]] = deque()
     results = []
+    deleted = Names()
     try:
         for group_id in dict.fromkeys(request.groups_names):
             waiting.append(_delete(broker, context, group_id))
@@ -42,11 +44,14 @@ def handle(
         while waiting:
             result = waiting.popleft()
             results.append((yield result) if isinstance(result, Awaitable) else result)
+            if not results[-1].error_code:
+                deleted.add(results[-1].group_id)
             yield 1
     finally:
         for result in waiting:  # the client is gone
             if isinstance(result, Coroutine):
                 result.close()
+        log_names(context, "deleted groups", deleted)
     return DeleteGroupsResponse(results=results)
 
 

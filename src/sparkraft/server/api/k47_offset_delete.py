@@ -24,6 +24,7 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group
 from sparkraft.server.api.encoded_array import CHUNK, encoded_in_pieces
 from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.controller.audit import Names, log_names
 from sparkraft.server.coordinator.requests import check_group_id
 
 if TYPE_CHECKING:
@@ -50,12 +51,27 @@ def handle(
     response = (yield deleted) if isinstance(deleted, Awaitable) else deleted
     if refused:
         response = _merged(refused, response)
+    names = yield from _deleted(response)
+    log_names(context, f"deleted offsets of group {request.group_id} of", names)
     for answer in response.topics:
         partitions = yield from encoded_in_pieces(OffsetDeleteResponse, 0, answer.partitions)
         answer.partitions = partitions
     topics = yield from encoded_in_pieces(OffsetDeleteResponse, 0, response.topics)
     response.topics = cast("Any", topics)
     return encode_parts(response, context.api_version)
+
+
+def _deleted(response: OffsetDeleteResponse) -> "Generator[int, None, Names]":
+    """The partitions whose offsets are deleted."""
+    names = Names()
+    for topic in response.topics if not response.error_code else ():
+        for number, partition in enumerate(topic.partitions, 1):
+            if not partition.error_code:
+                names.add(f"{topic.name}-{partition.partition_index}")
+            if number % CHUNK == 0:
+                yield CHUNK // 8
+        yield 1
+    return names
 
 
 def _known(

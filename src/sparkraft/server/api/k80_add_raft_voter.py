@@ -20,6 +20,7 @@ from sparkraft.raft import events
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.audit import log_change
 from sparkraft.server.raft import wire
 
 
@@ -29,7 +30,9 @@ async def handle(
     """Ask the core to add it."""
     answer = await node.raft.handle_request(wire.read_add_voter(request))
     assert isinstance(answer, events.Refusal)
-    return AddRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
+    response = AddRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
+    log_change(context, request, response)
+    return response
 
 
 API = Api(

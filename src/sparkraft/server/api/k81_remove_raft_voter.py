@@ -18,6 +18,7 @@ from sparkraft.raft import events
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.audit import log_change
 from sparkraft.server.raft import wire
 
 
@@ -27,7 +28,9 @@ async def handle(
     """Ask the core to remove it."""
     answer = await node.raft.handle_request(wire.read_remove_voter(request))
     assert isinstance(answer, events.Refusal)
-    return RemoveRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
+    response = RemoveRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
+    log_change(context, request, response)
+    return response
 
 
 API = Api(

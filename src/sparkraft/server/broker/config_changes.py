@@ -23,6 +23,7 @@ from sparkraft.controller.configs import Change, Operation, changed_value
 from sparkraft.metadata.image import ResourceType
 from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparkraft.server import log_levels
+from sparkraft.server.controller.audit import Names, log_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -189,7 +190,17 @@ def logger_result(
         )
     except KafkaError as error:
         return error
+    if not request.validate_only:
+        _log_levels(node_id, context, resource)
     return KafkaError(ErrorCode.NONE)
+
+
+def _log_levels(node_id: int, context: "RequestContext", resource: Any) -> None:
+    names = Names()
+    for config in resource.configs:
+        is_set = config.config_operation == log_levels.SET
+        names.add(f"{config.name} ({config.value if is_set else 'removed'})")
+    log_names(context, f"changed levels of loggers of node {node_id}:", names)
 
 
 async def _refusal(broker: ConfigHost, resource: Any, turn: "Turn") -> KafkaError | None:

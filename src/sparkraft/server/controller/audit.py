@@ -2,15 +2,17 @@
 
     User:ANONYMOUS (127.0.0.1, client admin-1) created topics orders, returns
 
-The active controller logs a change after it was committed. Requests that were refused or only
-validated, and those of brokers about themselves, are not logged. Values of configs are not logged,
-since they may be secret.
+The active controller logs a change after it was committed, and a broker those that it makes itself:
+deleted records, groups and offsets, moves between log directories, levels of loggers. Requests that
+were refused or only validated, and those of brokers about themselves, are not logged. Values of
+configs are not logged, since they may be secret.
 """
 
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.errors import ErrorCode
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -32,6 +34,27 @@ NAMES_MAX = 20
 """Names on one line; the rest are counted."""
 
 
+class Names:
+    """The names of what a request has changed: a line shows the first, and counts the others."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] = []
+        self._count = 0
+
+    def add(self, name: str) -> None:
+        self._count += 1
+        if self._count <= NAMES_MAX:
+            self._shown.append(name)
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def __str__(self) -> str:
+        more = self._count - len(self._shown)
+        text = ", ".join(self._shown)
+        return f"{text} and {more} more" if more else text
+
+
 def log_change(context: "RequestContext", request: Any, response: Any) -> None:
     """Log what a committed request has changed, if anything."""
     describe = _DESCRIPTIONS.get(ApiKey(context.api_key))
@@ -39,27 +62,53 @@ def log_change(context: "RequestContext", request: Any, response: Any) -> None:
         return
     change = describe(request, response)
     if change:
-        session = context.session
-        client = printable(context.client_id or "unknown")
-        log.info("%s (%s, client %s) %s", session.principal, session.client_host, client, change)
+        _log(context, change)
+
+
+def log_names(context: "RequestContext", what: str, names: Names) -> None:
+    """Log a change that the handler describes itself, with the names after `what`, if any."""
+    if names:
+        _log(context, printable(f"{what} {names}"))
+
+
+def _log(context: "RequestContext", change: str) -> None:
+    session = context.session
+    client = printable(context.client_id or "unknown")
+    log.info("%s (%s, client %s) %s", session.principal, session.client_host, client, change)
+
+
+def _outcome(name: str, error_code: int) -> str | None:
+    """The name of what was changed, or may be: ZooKeeper mode waits for a change that was written.
+
+    None if the change was refused.
+    """
+    if error_code == ErrorCode.REQUEST_TIMED_OUT:
+        return f"{name} (not confirmed in time)"
+    return None if error_code else name
 
 
 def _created_topics(request: Any, response: Any) -> str:
-    names = [topic.name for topic in response.topics if not topic.error_code]
+    found = (_outcome(topic.name, topic.error_code) for topic in response.topics)
+    names = [each for each in found if each is not None]
     return f"created topics {_listed(names)}" if names else ""
 
 
 def _deleted_topics(request: Any, response: Any) -> str:
-    done = [topic for topic in response.responses if not topic.error_code]
-    names = [topic.name or str(topic.topic_id) for topic in done]
+    found = (
+        _outcome(topic.name or str(topic.topic_id), topic.error_code)
+        for topic in response.responses
+    )
+    names = [each for each in found if each is not None]
     return f"deleted topics {_listed(names)}" if names else ""
 
 
 def _added_partitions(request: Any, response: Any) -> str:
     counts = {topic.name: topic.count for topic in request.topics}
-    done = [
-        f"{topic.name} ({counts[topic.name]})" for topic in response.results if not topic.error_code
-    ]
+    found = (
+        _outcome(f"{topic.name} ({counts[topic.name]})", topic.error_code)
+        for topic in response.results
+    )
+    done = [each for each in found if each is not None]
     return f"set the number of partitions of {_listed(done)}" if done else ""
 
 
@@ -126,6 +175,22 @@ def _unregistered_broker(request: Any, response: Any) -> str:
     return "" if response.error_code else f"unregistered broker {request.broker_id}"
 
 
+def _added_voter(request: Any, response: Any) -> str:
+    return "" if response.error_code else f"added voter {_voter(request)} to the quorum"
+
+
+def _removed_voter(request: Any, response: Any) -> str:
+    return "" if response.error_code else f"removed voter {_voter(request)} from the quorum"
+
+
+def _voter(request: Any) -> str:
+    return f"{request.voter_id} (directory {request.voter_directory_id})"
+
+
+def _resigned(request: Any, response: Any) -> str:
+    return "" if response.error_code else f"made the controller of epoch {response.epoch} resign"
+
+
 def _created_acls(request: Any, response: Any) -> str:
     done = [
         _entry(acl, acl.resource_pattern_type)
@@ -183,10 +248,10 @@ def _expired_token(request: Any, response: Any) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = len(names) - NAMES_MAX
-    text = ", ".join(names[:NAMES_MAX])
-    return f"{text} and {more} more" if more > 0 else text
+    found = Names()
+    for name in names:
+        found.add(name)
+    return str(found)
 
 
 _DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
@@ -206,4 +271,7 @@ _DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _altered_scram_credentials,
     ApiKey.UPDATE_FEATURES: _updated_features,
     ApiKey.UNREGISTER_BROKER: _unregistered_broker,
+    ApiKey.ADD_RAFT_VOTER: _added_voter,
+    ApiKey.REMOVE_RAFT_VOTER: _removed_voter,
+    ApiKey.RESIGN_CONTROLLER: _resigned,
 }

@@ -384,7 +384,7 @@ class ZooKeeperAcls:
     async def _notify(self, resource: AclResource) -> None:
         path, data = resource.notice
         await self._submit(Create(path=path, data=data, sequential=True))
-        log.info("Changed the access control list of %s", resource.path)
+        log.debug("Changed the access control list of %s", resource.path)
 
     async def _submit(self, request: Any) -> Any:
         return await self._session.client.submit_until_connected(request)

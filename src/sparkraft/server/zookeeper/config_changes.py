@@ -156,7 +156,7 @@ class ConfigChanges:
 
 
 async def _notify(client: "ZooKeeperClient", entity: str) -> None:
-    log.info("Changed the configs of %s", entity)
+    log.debug("Changed the configs of %s", entity)
     with suppress(NodeExistsError):
         await client.create_recursive(CHANGES)
     path = f"{CHANGES}/config_change_"

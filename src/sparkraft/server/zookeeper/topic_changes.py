@@ -262,7 +262,7 @@ async def _create(client: "ZooKeeperClient", topic: NewTopic) -> None:
         found, _ = await client.submit_until_connected(GetData(path=path))
         if topic.id is None or decode_topic(path, found).id != topic.id:
             raise _already_exists(topic.name) from None
-    log.info("Created topic %s with %d partitions", topic.name, len(assignments))
+    log.debug("Created topic %s with %d partitions", topic.name, len(assignments))
 
 
 def _already_exists(name: str) -> KafkaError:
