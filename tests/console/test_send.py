@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from sparkraft.cli.console_producer import LineReader
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.values import NewTopic
-from sparkraft.console.send import NewRecord, command_of, parse_record
+from sparkraft.console.send import NewRecord, command_of, note_of, parse_record
 from tests.support.console import WAIT_MS, Browser, ConsoleProcess
 from tests.support.nodes import SparkraftNode
 
@@ -78,9 +80,9 @@ def test_a_record_is_sent_byte_by_byte(node: SparkraftNode, console: ConsoleProc
     assert post(console, "/api/send", record).status == 403
     cookie = signed_in(console)
     answer = post(console, "/api/send", record, cookie)
-    assert json.loads(answer.read()) == {
-        "topic": "sent", "partition": 1, "offset": 0, "command": None,
-    }  # fmt: skip
+    sent = json.loads(answer.read())
+    assert sent.pop("note").startswith("console-producer sends a record per line")
+    assert sent == {"topic": "sent", "partition": 1, "offset": 0, "command": None}
     (shown,) = records_of(console, "sent")
     assert shown["key"]["text"] == "ff 00"
     assert shown["value"]["text"] == record["value"]["text"]  # type: ignore[index]
@@ -130,21 +132,52 @@ def test_a_wrong_record_is_refused(
     assert "none" not in [one["topic"] for one in topics]
 
 
-def test_commands_quote_and_give_up() -> None:
-    def command(**values: Any) -> str | None:
-        record = NewRecord(
-            **{"topic": "t", "partition": None, "key": None, "value": b"v", **values}
-        )
-        return command_of(record, "h:1")
+def record_of(**values: Any) -> NewRecord:
+    return NewRecord(**{"topic": "t", "partition": None, "key": None, "value": b"v", **values})
 
-    assert command(value=b"it's") == (
+
+def test_commands_quote_and_say_what_they_do_not_do() -> None:
+    assert command_of(record_of(value=b"it's"), "h:1") == (
         "printf '%s\\n' 'it'\"'\"'s' | sparkraft console-producer --bootstrap-server h:1 --topic t"
     )
-    for odd in (
-        {"value": None}, {"value": b"\xff"}, {"value": b"a\nb"}, {"partition": 0},
-        {"key": b"a\tb"}, {"headers": (("h", b""),)},
-    ):  # fmt: skip
-        assert command(**odd) is None
+    assert note_of(record_of()) is None
+    for record in (record_of(value=b"a\nb"), record_of(key=b"a\rb")):
+        assert command_of(record, "h:1") is None
+        assert "line breaks" in str(note_of(record))
+    by_key = record_of(partition=3, key=b"k")
+    assert command_of(by_key, "h:1") == command_of(record_of(key=b"k"), "h:1")
+    assert str(note_of(by_key)).endswith("the key chooses it, and not always 3.")
+    assert str(note_of(record_of(partition=0))).endswith("it may be any, and not always 0.")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        record_of(value=None, key=b"k"),
+        record_of(value=None),
+        record_of(value=b"NULL", headers=(("h", None), ("i", b"NULL"), ("j", b""))),
+        record_of(key=b"", value=b""),
+        record_of(key=b"NULL<null>~null~", value=None),
+        record_of(key=b"\xff\x00\\", value=b"\x80%s\\n"),
+        record_of(key=b"a\tb", value=b"c|d"),
+        record_of(key=b"\t|~\x1e", value="µ\t\"'$x`".encode()),
+        record_of(headers=(("trace", b"a=1,b:2;c"), ("trace", b"\xfe"), ("e", b"\t|"))),
+        record_of(headers=((":=::\x1f", b",;&\x1d"), ("", b":")), key=b"\t|~\x1e" * 2),
+    ],
+)
+def test_a_line_of_the_command_is_read_as_the_same_record(record: NewRecord) -> None:
+    """By a shell, and by the reader of `console-producer`."""
+    command = command_of(record, "h:1")
+    assert command is not None
+    printing, _, sending = command.partition(" | sparkraft console-producer ")
+    line = subprocess.run(["sh", "-c", printing], check=True, capture_output=True).stdout
+    words = shlex.split(sending)
+    at = [n for n, word in enumerate(words) if word == "--reader-property"]
+    properties = dict(words[n + 1].split("=", 1) for n in at)
+    text = line.decode("utf-8", "surrogateescape")
+    assert text.endswith("\n")
+    key, value, headers = LineReader.of(properties).read(text[:-1], 1)
+    assert (key, value, tuple(headers)) == (record.key, record.value, record.headers)
 
 
 def test_a_record_needs_its_fields() -> None:

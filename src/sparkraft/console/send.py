@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count as count_from
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.producer import Producer, ProducerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sparkraft.client.cluster import Cluster
 
@@ -105,6 +106,7 @@ class RecordSender:
             "partition": sent.partition,
             "offset": sent.offset,
             "command": command_of(record, self._bootstrap),
+            "note": note_of(record),
         }
 
     async def close(self) -> None:
@@ -113,30 +115,101 @@ class RecordSender:
 
 
 def command_of(record: NewRecord, bootstrap: str) -> str | None:
-    """Return the command line that sends the same key and value; None if none does.
+    """Return the command line that sends the same key, value and headers; None if none does.
 
-    `console-producer` reads lines of text, chooses the partition by the key, and sends no headers
-    with names that contain its separators; a record with headers has no command here.
+    `console-producer` reads a record per line, so there is none for a line break. The separators
+    and the marker for null are the defaults of its reader, unless the record contains them.
     """
-    value = _line(record.value)
-    if value is None or record.partition is not None or record.headers:
+    line = _Line(record)
+    if not line.is_one:
         return None
-    command = (
-        f"sparkraft console-producer --bootstrap-server {bootstrap} --topic {quote(record.topic)}"
+    options = "".join(f" --reader-property {quote(each)}" for each in line.properties)
+    return (
+        f"{_printed(line.raw)} | sparkraft console-producer --bootstrap-server {bootstrap} "
+        f"--topic {quote(record.topic)}{options}"
     )
-    if record.key is None:
-        return f"printf '%s\\n' {quote(value)} | {command}"
-    key = _line(record.key)
-    if key is None or "\t" in key:
-        return None
-    pair = f"printf '%s\\t%s\\n' {quote(key)} {quote(value)}"
-    return f"{pair} | {command} --reader-property parse.key=true"
 
 
-def _line(raw: bytes | None) -> str | None:
-    """The text of one line, or None."""
+def note_of(record: NewRecord) -> str | None:
+    """Return how the command differs from what was done, or why there is none."""
+    if not _Line(record).is_one:
+        return "console-producer sends a record per line: no command sends one with line breaks."
+    if record.partition is not None:
+        return (
+            "console-producer does not choose a partition: with the command, the key chooses it"
+            if record.key is not None
+            else "console-producer does not choose a partition: with the command, it may be any"
+        ) + f", and not always {record.partition}."
+    return None
+
+
+class _Line:
+    """A record as a line of `console-producer`, and the properties of its reader.
+
+    Attributes:
+        raw: the line.
+        properties: `parse.key=true` and so on.
+        is_one: whether it is one line, also for Kafka's tool: a carriage return ends a line, too.
+    """
+
+    def __init__(self, record: NewRecord) -> None:
+        names = [name.encode() for name, _ in record.headers]
+        values = [value for _, value in record.headers]
+        parts = [each for each in (*names, *values, record.key, record.value) if each is not None]
+        self.properties: list[str] = []
+        marker = b""
+        if record.value is None or None in values:
+            marker = next(each for each in _markers() if each not in parts)
+            self.properties.append(f"null.marker={marker.decode()}")
+        self.raw = marker if record.value is None else record.value
+        if record.key is not None:
+            self.properties.append("parse.key=true")
+            self.raw = record.key + self._separator("key.separator", b"\t", record.key) + self.raw
+        if record.headers:
+            self.properties.append("parse.headers=true")
+            colon = self._separator("headers.key.separator", b":", b"".join(names))
+            texts = [
+                name + colon + (marker if value is None else value)
+                for name, value in zip(names, values, strict=True)
+            ]
+            comma = self._separator("headers.separator", b",", b"".join(texts))
+            listed = comma.join(texts)
+            self.raw = listed + self._separator("headers.delimiter", b"\t", listed) + self.raw
+        self.is_one = not any(each in part for part in parts for each in (b"\n", b"\r"))
+
+    def _separator(self, name: str, default: bytes, text: bytes) -> bytes:
+        """The first one that the text before it does not contain; a property unless it is default.
+
+        A record that contains all of them is not one of a form.
+        """
+        choices = (default, *(chr(each).encode() for each in _SEPARATORS))
+        found = next((each for each in choices if each not in text), choices[-1])
+        if found != default:
+            self.properties.append(f"{name}={found.decode()}")
+        return found
+
+
+def _markers() -> Iterator[bytes]:
+    yield b"NULL"
+    for number in count_from(2):
+        yield b"NULL%d" % number
+
+
+def _printed(raw: bytes) -> str:
+    """A command that prints these bytes as a line."""
     try:
-        text = None if raw is None else raw.decode()
+        text = raw.decode()
     except UnicodeDecodeError:
-        return None
-    return None if text is None or "\n" in text or "\r" in text else text
+        text = ""
+    if text.isprintable() and text.encode() == raw:
+        return f"printf '%s\\n' {quote(text)}"
+    escaped = "".join(
+        _ESCAPES.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\0{byte:03o}")  # noqa: PLR2004
+        for byte in raw
+    )
+    return f"printf '%b\\n' {quote(escaped)}"
+
+
+_ESCAPES = {ord("\\"): "\\\\", ord("\t"): "\\t"}
+_SEPARATORS = (*map(ord, "|~^;&="), *range(0x1F, 0x0D, -1), *range(0x2500, 0x2600))
+"""Tried instead of a default: printable ones, control characters, and those that draw lines."""

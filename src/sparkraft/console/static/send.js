@@ -57,7 +57,8 @@ export function draw(topic) {
       el("button", { type: "submit" }, "Send")),
     state.problem && el("p", { class: "problem", role: "alert" }, state.problem),
     state.result && el("p", { role: "status" }, `Sent: partition ${state.result.partition}, offset ${state.result.offset}`),
-    state.result?.command && commandLine(state.result.command));
+    state.result?.command && commandLine(state.result.command),
+    state.result?.note && el("p", { class: "muted" }, state.result.note));
 }
 
 const part = (label, name, { form, text }) =>
