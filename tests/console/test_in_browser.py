@@ -211,7 +211,9 @@ DECISIONS = """async () => {
   const { morph } = await import('/static/dom.js');
   const decisions = Array.from({ length: 70 }, (_, at) => ({
     coordinator: 1, number: at, atMs: at, epoch: 1, kind: 'joined', member: `m${at}`, chosen: null,
-    reason: '', moves: at === 11 ? [{ from: 'm5', to: 'm11' }, { from: 'm60', to: 'm11' }] : [],
+    reason: '', owned: at === 2 ? { m60: 3, m1: 9 } : at === 69 ? { m60: 1, m69: 6 } : {},
+    ownedIsExact: at < 69,
+    moves: at === 11 ? [{ from: 'm5', to: 'm11' }, { from: 'm60', to: 'm11' }] : [],
   }));
   // An old member acts again: it is among the newest ones.
   decisions.push({ ...decisions[0], number: 70, atMs: 70, kind: 'epoch' });
@@ -224,6 +226,9 @@ DECISIONS = """async () => {
     focusable: of('[data-event][tabindex="0"]').map((one) => one.getAttribute('data-event')),
     moves: of('.vote').length,
     markup: drawn.innerHTML,
+    owned: of('.owned').map((one) => one.textContent),
+    heights: [...new Set(of('.band').map((one) => Number(one.getAttribute('height'))))].sort(),
+    label: of('[data-event="1-69"]')[0].getAttribute('aria-label'),
     note: of('.note').map((one) => one.textContent),
   };
 }"""
@@ -243,6 +248,9 @@ def test_members_without_a_lane_are_counted_and_have_no_marks(
             assert "1-3" not in drawn["marks"]
             assert drawn["focusable"] == ["1-70"]
             assert drawn["moves"] == 1, "a move from a member without a lane has no line"
+            assert drawn["owned"] == ["3", "~1", "~6"]
+            assert len(drawn["heights"]) == 4, "none, one, three and six partitions"
+            assert drawn["label"].endswith("; it owns about 6 partitions")
             assert "NaN" not in drawn["markup"]
             assert "undefined" not in drawn["markup"]
             assert drawn["note"] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -16,10 +17,14 @@ from sparkraft.protocol.messages.k10004_describe_group_decisions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.client.cluster import Cluster
 
 PAGES_MAX = 100
 """Of one broker: more than its journal can hold."""
+
+MEMBERS_SHOWN = 10
+"""Members in a line about the partitions that they own."""
 
 MOVES_SHOWN = 10
 """Partitions named in one line of text; JSON has all that the journal kept."""
@@ -37,6 +42,7 @@ async def group_decisions(
     }
     entries = [one for found in pages if not isinstance(found, str) for one in found]
     entries.sort(key=lambda one: (one["atMs"], one["coordinator"], one["number"]))
+    add_ownership(entries)
     return entries, silent
 
 
@@ -88,6 +94,93 @@ def decision_json(node_id: int, one: Any) -> dict[str, Any]:
     }
 
 
+def add_ownership(entries: Iterable[dict[str, Any]]) -> None:
+    """Add to each decision how many partitions the members own whose number it changed.
+
+    `owned` has the new numbers by member, and at the first decision all. `ownedIsExact` is False
+    once a decision had more moves than the journal kept. Partitions that have not moved since the
+    first decision are not counted.
+    """
+    entries = list(entries)
+    owners = _Owners(entries)
+    for one in entries:
+        one["owned"] = owners.after(one)
+        one["ownedIsExact"] = owners.is_exact
+
+
+class _Owners:
+    """The owners of the partitions that moved, decision by decision."""
+
+    def __init__(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Start with the members that the first move of each partition names as its owners."""
+        self._owners: dict[TopicPartition, str] = {}
+        self._owned: defaultdict[str, set[TopicPartition]] = defaultdict(set)
+        self._unlisted: Counter[str] = Counter()
+        """Partitions that a member took over, and the journal did not keep."""
+        self._known: dict[str, int] = {}
+        """The numbers after the last decision."""
+        self._changed: set[str] = set()
+        self.is_exact = True
+        first: dict[TopicPartition, str | None] = {}
+        for one in entries:
+            for tp, source, _ in _moves(one):
+                first.setdefault(tp, source)
+        for tp, member in first.items():
+            self._set(tp, member)
+
+    def after(self, one: dict[str, Any]) -> dict[str, int]:
+        """Apply a decision; return the changed numbers."""
+        member = one["member"]
+        if one["kind"] in _TAKES_OVER:
+            for tp, _, to in _moves(one):
+                self._set(tp, to)
+            unlisted = one["moveCount"] - len(one["moves"])
+            self.is_exact = self.is_exact and not unlisted
+            if unlisted and member:
+                self._unlisted[member] += unlisted
+                self._changed.add(member)
+        elif one["kind"] == "target":
+            for tp, source, to in _moves(one):
+                if to is None and self._owners.get(tp) == source:
+                    self._set(tp, None)
+        elif one["kind"] in _LEAVES:
+            for tp in list(self._owned[member]):
+                self._set(tp, None)
+            self._unlisted[member] = 0
+            self._changed.add(member)
+        return self._news()
+
+    def _news(self) -> dict[str, int]:
+        news = {}
+        for member in sorted(self._changed):
+            count = len(self._owned[member]) + self._unlisted[member]
+            if count != self._known.get(member, 0):
+                self._known[member] = news[member] = count
+        self._changed.clear()
+        return news
+
+    def _set(self, tp: TopicPartition, member: str | None) -> None:
+        before = self._owners.pop(tp, None)
+        if before is not None:
+            self._owned[before].discard(tp)
+            self._changed.add(before)
+        if member is not None:
+            self._owners[tp] = member
+            self._owned[member].add(tp)
+            self._changed.add(member)
+
+
+def _moves(one: dict[str, Any]) -> Iterator[tuple[TopicPartition, str | None, str | None]]:
+    for move in one["moves"]:
+        yield (move["topic"], move["partition"]), move["from"], move["to"]
+
+
+_TAKES_OVER = frozenset({"moved", "generation"})
+"""Decisions after which the partitions have their new owners; a `target` only plans moves."""
+
+_LEAVES = frozenset({"left", "fenced"})
+
+
 def group_lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
     """A line for each decision, and one for each pair of members between which partitions move."""
     day = ""
@@ -98,6 +191,7 @@ def group_lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield f"{day} (UTC)"
         yield f"{clock_text(one['atMs'])}  epoch {one['epoch']}  {_sentence(one)}"
         yield from _move_lines(one)
+        yield from _owned_lines(one)
         for candidate, reason in one["ruledOut"].items():
             yield f"    not {candidate}: {reason}"
 
@@ -133,3 +227,13 @@ def _move_lines(one: dict[str, Any]) -> Iterator[str]:
         took = max(move["tookMs"] for move in moves)
         duration = f" in {duration_text(took)}" if took >= 0 else ""
         yield f"    {source} -> {to}{duration}: {', '.join(names)}{rest}"
+
+
+def _owned_lines(one: dict[str, Any]) -> Iterator[str]:
+    owned = one.get("owned")
+    if not owned:
+        return
+    about = "" if one["ownedIsExact"] else "about "
+    shown = [f"{member} {about}{count}" for member, count in list(owned.items())[:MEMBERS_SHOWN]]
+    more = len(owned) - len(shown)
+    yield f"    partitions owned now: {', '.join(shown)}{f' and {more} more' if more else ''}"

@@ -75,10 +75,15 @@ function chosen(decisions) {
     el("p", {}, one.reason, one.tookMs >= 0 && ` (${duration(one.tookMs)})`),
     votes.length > 0 && el("p", {}, `Votes: ${votes.map(([member, protocol]) => `${member} for ${protocol}`).join("; ")}`),
     Object.entries(one.ruledOut).map(([candidate, reason]) => el("p", {}, `Not ${candidate}: ${reason}`)),
+    ownedText(one) && el("p", {}, `Partitions owned now: ${ownedText(one)}`),
     one.moves.length > 0 && el("ul", {}, one.moves.slice(0, 20).map((move) =>
       el("li", {}, partitionLink(move.topic, move.partition), `: ${move.from ?? "no member"} → ${move.to ?? "no member"}${move.tookMs >= 0 ? ` in ${duration(move.tookMs)}` : ""}`))),
     one.moveCount > 20 && el("p", { class: "muted" }, `and ${one.moveCount - 20} more partitions`));
 }
+
+// The partitions that members own, of those whose number the decision changed.
+const ownedText = ({ owned, ownedIsExact }) =>
+  Object.entries(owned).slice(0, 10).map(([name, number]) => `${name} ${ownedIsExact ? "" : "about "}${number}`).join(", ");
 
 const members = (data) =>
   data.members?.length > 0 && el("section", {}, el("h2", {}, "Members"),

@@ -1,6 +1,7 @@
 // The members of a group over time: a lane for each, from joining to leaving, with its epochs, and
 // lines for partitions that moved between members. Of many members those of the newest decisions
-// have lanes; decisions about the others are in the text only.
+// have lanes; decisions about the others are in the text only. The height of a band and the number
+// below it are the partitions that the member owns.
 
 import { count, el, svg } from "./dom.js";
 import { drawFold, stepWidth } from "./lanes.js";
@@ -18,10 +19,20 @@ export function drawnOf(all) {
   const names = membersOf(newest);
   const recent = new Set(membersOf(newest.toReversed()).slice(0, LANES));
   return {
-    decisions: newest.filter((one) => !one.member || recent.has(one.member)),
+    decisions: withOwners(all, newest, recent).filter((one) => !one.member || recent.has(one.member)),
     names: names.filter((name) => recent.has(name)),
     memberCount: names.length,
   };
+}
+
+// Each decision with the partitions that the members of `names` own after it.
+function withOwners(all, newest, names) {
+  const owned = {};
+  const begin = all.length - newest.length;
+  return all.map((one, at) => {
+    for (const [name, number] of Object.entries(one.owned)) if (names.has(name)) owned[name] = number;
+    return at < begin ? null : { ...one, owned: new Map(Object.entries(owned)) };
+  }).slice(begin);
 }
 
 export const keyOf = (one) => `${one.coordinator}-${one.number}`;
@@ -40,6 +51,7 @@ function drawLanes(decisions, names, selected) {
   const height = TOP + Math.max(1, names.length) * LANE + 8;
   const ys = new Map(names.map((name, at) => [name, TOP + at * LANE + LANE / 2]));
   const y = (name) => ys.get(name);
+  const most = Math.max(1, ...decisions.flatMap((one) => [...one.owned.values()]));
   const keys = decisions.map(keyOf);
   const shown = keys.includes(selected) ? selected : keys.at(-1);
   return el("div", { class: "lanes-frame" },
@@ -49,7 +61,7 @@ function drawLanes(decisions, names, selected) {
       svg("svg", { class: "lanes", width, height, role: "group", "aria-label": "Members of the group over time; the text below has the same content" },
         epochs(decisions, positions, height),
         names.map((name) => svg("path", { class: "lane-line", d: `M0 ${y(name)}H${width}` })),
-        names.map((name) => lane(name, decisions, positions, y(name), width)),
+        names.map((name) => lane(name, decisions, positions, y(name), width, most)),
         folds.map((fold) => drawFold(fold, height, TOP)),
         decisions.map((one, at) => mark(one, positions[at], y, height, { key: keys[at], selected, shown })))));
 }
@@ -91,25 +103,37 @@ function epochs(decisions, positions, height) {
     svg("text", { x: from + 5, y: 17, class: "epoch-name" }, epoch)));
 }
 
-function lane(name, decisions, positions, y, width) {
+function lane(name, decisions, positions, y, width, most) {
   const bands = [];
   let from = 0;
   let isMember = !decisions.some((one) => one.kind === "joined" && one.member === name);
-  const close = (to) => isMember && bands.push(svg("rect", { class: "band follower", x: from, y: y - 5, width: Math.max(1, to - from), height: 10, rx: 3 }));
+  let owned = 0;
+  const close = (to, about) => {
+    if (!isMember) return;
+    const height = 6 + (16 * owned) / most;
+    bands.push(svg("rect", { class: "band follower", x: from, y: y - height / 2, width: Math.max(1, to - from), height, rx: 3 }));
+    if (owned) bands.push(svg("text", { class: "owned", x: from + 9, y: y + 19 }, `${about}${owned}`));
+  };
+  let about = "";
   decisions.forEach((one, at) => {
-    if (one.member !== name) return;
-    if (one.kind === "joined") [from, isMember] = [positions[at], true];
-    if (ENDS.has(one.kind)) {
-      close(positions[at]);
-      isMember = false;
+    const now = one.owned.get(name) ?? 0;
+    const isOwn = one.member === name;
+    if (now !== owned || (isOwn && (one.kind === "joined" || ENDS.has(one.kind)))) {
+      close(positions[at], about);
+      from = positions[at];
+      if (isOwn && one.kind === "joined") isMember = true;
+      if (isOwn && ENDS.has(one.kind)) isMember = false;
+      owned = now;
+      about = one.ownedIsExact ? "" : "~";
     }
   });
-  close(width);
+  close(width, about);
   return svg("g", { class: "lane" }, bands);
 }
 
 function mark(one, x, y, height, { key, selected, shown }) {
-  const sentence = `epoch ${one.epoch}: ${one.kind} ${one.member} ${one.chosen ?? ""} ${one.reason}`.replaceAll(/\s+/g, " ");
+  const owns = one.member && one.owned.has(one.member) ? `; it owns ${one.ownedIsExact ? "" : "about "}${count(one.owned.get(one.member), "partition")}` : "";
+  const sentence = `epoch ${one.epoch}: ${one.kind} ${one.member} ${one.chosen ?? ""} ${one.reason}${owns}`.replaceAll(/\s+/g, " ");
   return svg("g", {
     class: key === selected ? "event selected" : "event", "data-key": `event-${key}`, "data-event": key,
     role: "button", tabindex: key === shown ? "0" : "-1", "aria-label": sentence,
