@@ -12,6 +12,7 @@ from sparkraft.client.explain.cluster import (
     cluster_document,
     cluster_lines,
 )
+from sparkraft.client.explain.health_facts import HealthFacts
 from sparkraft.client.explain.quorum import Epoch
 from sparkraft.client.values import QuorumInfo, QuorumReplica
 
@@ -75,6 +76,39 @@ LOST = topic("o", (-1, [2], [2]), (1, [1], [1]))
     ("given", "level", "sentence"),
     [
         (facts(WHOLE), "ok", "All is well: 3 brokers, 1 topic, 2 partitions; controller 1."),
+        (
+            facts(WHOLE, health=HealthFacts(idle_groups={"g": 1, "h": 1_234})),
+            "ok",
+            "All is well: 3 brokers, 1 topic, 2 partitions; controller 1. Groups without members: "
+            "h (1,234 records to read), g (1 record to read).",
+        ),
+        (
+            facts(topic("b", (2, [1, 2], [1, 2]), (2, [2, 1], [1, 2]))),
+            "ok",
+            "All is well: 3 brokers, 1 topic, 2 partitions; controller 1. Leaders are not the "
+            "preferred ones: broker 1 leads 0 of 1 partitions that prefer it.",
+        ),
+        (
+            facts(topic("b", *[(1, [1, 2], [1, 2])] * 9, (2, [1, 2], [1, 2]))),
+            "ok",
+            "All is well: 3 brokers, 1 topic, 10 partitions; controller 1.",
+        ),
+        (
+            facts(SHORT, health=HealthFacts(offline_dirs={3: ["/d"]}, idle_groups={"g": 7})),
+            "warning",
+            "1 partition is under-replicated: s-0. Log directory offline: /d of broker 3. "
+            "Group without members: g (7 records to read).",
+        ),
+        (
+            facts(WHOLE, health=HealthFacts(offline_dirs={1: ["/a", "/b"], 2: ["/a", "/b"]})),
+            "warning",
+            "Log directories offline: /a of broker 1, /b of broker 1, /a of broker 2 and 1 more.",
+        ),
+        (
+            facts(LOST, health=HealthFacts(offline_dirs={1: ["/a"]}, idle_groups={"g": 7})),
+            "critical",
+            "1 partition has no leader: o-0.",
+        ),
         (
             ClusterFacts(unreachable="cannot connect to h:1"),
             "critical",

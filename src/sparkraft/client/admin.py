@@ -290,10 +290,20 @@ class Admin(PartitionCalls):
                 found[broker] = error
         return found
 
-    async def _log_dirs(self, broker: int, wanted: set[str] | None) -> list[LogDir]:
+    async def log_dirs_alone(self, broker: int) -> list[LogDir]:
+        """Describe the log dirs of one broker without their replicas.
+
+        Raises:
+            KafkaError: the broker does not respond or refuses it.
+        """
+        return await self._log_dirs(broker, set(), is_alone=True)
+
+    async def _log_dirs(
+        self, broker: int, wanted: set[str] | None, *, is_alone: bool = False
+    ) -> list[LogDir]:
         from sparkraft.protocol.messages import k35_describe_log_dirs as k35
 
-        request = k35.DescribeLogDirsRequest(topics=None)
+        request = k35.DescribeLogDirsRequest(topics=[] if is_alone else None)
         answer = await self._checked(lambda: self.cluster.ask_node(broker, request))
         return [_log_dir_of(entry, wanted) for entry in answer.results]
 

@@ -10,6 +10,7 @@ from sparkraft.base.errors import DecodeError, KafkaError
 from sparkraft.client.errors import sentence_of
 from sparkraft.client.explain.cluster import cluster_document, cluster_facts
 from sparkraft.client.explain.controller_epochs import epoch_lines
+from sparkraft.client.explain.health_facts import HealthFacts, health_facts
 from sparkraft.client.explain.quorum import epochs_of, quorum_document
 from sparkraft.client.explain.zookeeper_controller import document_of
 from sparkraft.client.quorum_admin import has_quorum
@@ -28,6 +29,9 @@ Json = dict[str, Any]
 QUORUM_SECONDS = 0.5
 CLUSTER_SECONDS = 2.0
 """Pauses between polls; a poll of the journals transfers only what is new."""
+
+HEALTH_SECONDS = 10.0
+"""Between requests to each broker and to the coordinators of groups without members."""
 
 COST_SHARE = 20
 """A pause lasts at least this many times as long as the poll: large clusters are polled less."""
@@ -58,6 +62,8 @@ class ClusterWatch:
         self._journals = ElectionJournals()
         self._controllers = ControllerJournals()
         self._race: Json | None = None
+        self._health = HealthFacts()
+        self._looked_at = float("-inf")
         self._seen: list[Witness] = []
         self._has_polled = False
         self._epoch_seen = (-1, -1)
@@ -69,6 +75,7 @@ class ClusterWatch:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._poll("quorum", self._publish_elections, QUORUM_SECONDS))
             tasks.create_task(self._poll("cluster", self._publish_cluster, CLUSTER_SECONDS))
+            tasks.create_task(self._poll("health", self._look_closer, HEALTH_SECONDS))
 
     async def _poll(self, kind: str, publish: Callable[[], Awaitable[None]], pause: float) -> None:
         loop = asyncio.get_running_loop()
@@ -124,7 +131,9 @@ class ClusterWatch:
 
     async def cluster(self) -> Json:
         """The document of `explain cluster`, and its command."""
-        facts = await cluster_facts(self._cluster)
+        if asyncio.get_running_loop().time() - self._looked_at > 2 * HEALTH_SECONDS:
+            await self._look_closer()
+        facts = await cluster_facts(self._cluster, self._health)
         if not self._has_polled:  # the document names the last election
             await (self.controller() if facts.is_zookeeper else self.quorum())
         facts = replace(facts, led_since_ms=self._led_since_ms(facts))
@@ -142,6 +151,14 @@ class ClusterWatch:
 
     def _command(self, words: str) -> str:
         return f"sparkraft {words} --bootstrap-server {self._bootstrap}"
+
+    async def _look_closer(self) -> None:
+        """Request the facts that take more than a description of the cluster."""
+        found = await health_facts(self._cluster)
+        self._looked_at = asyncio.get_running_loop().time()
+        if found != self._health:
+            self._health = found
+            self._cluster_changed.set()
 
     async def _publish_elections(self) -> None:
         if await has_quorum(self._cluster):

@@ -1,7 +1,9 @@
 """The whole cluster: one sentence on its health, its nodes, and the partitions with a problem.
 
 The sentence names the most severe problem: no broker, partitions without a leader, no controller,
-partitions below min.insync.replicas, under-replicated partitions, lost voters, fenced brokers.
+partitions below min.insync.replicas, under-replicated partitions, offline log directories, lost
+voters, fenced brokers. Notices follow unless the problem is critical: leaders that are not the
+preferred ones, and groups without members that have records left to read.
 
 In ZooKeeper mode the controller is the broker that Metadata names; its epoch, and the reason of its
 election, are in the journals of the brokers (`explain.zookeeper_controller`).
@@ -10,12 +12,14 @@ election, are in the journals of the brokers (`explain.zookeeper_controller`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.errors import sentence_of
+from sparkraft.client.explain.health_facts import HealthFacts, health_facts
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.quorum_admin import QUORUM_MS_MAX, has_quorum
 from sparkraft.client.values import ResourceType
@@ -33,6 +37,10 @@ PROBLEMS_MAX = 100
 
 NAMES_MAX = 3
 """Partitions or nodes named in a sentence."""
+
+IMBALANCE_MAX = 0.1
+"""Share of the partitions that prefer a broker and are led by others: Kafka's default of
+leader.imbalance.per.broker.percentage."""
 
 MIN_ISR_TOPICS_MAX = 200
 """Topics whose min.insync.replicas is requested: those with partitions that lack replicas."""
@@ -78,6 +86,8 @@ class ClusterFacts:
     """Whether the brokers are in ZooKeeper mode; `quorum` is then None."""
     zookeeper_controller: int = -1
     """The broker in /controller, in ZooKeeper mode; -1 without one."""
+    health: HealthFacts = field(default_factory=HealthFacts)
+    """Offline log directories, and groups without members."""
 
     @property
     def controller_id(self) -> int:
@@ -92,8 +102,13 @@ class ClusterFacts:
         return max((replica.last_fetch_ms for replica in replicas), default=-1)
 
 
-async def cluster_facts(cluster: Cluster) -> ClusterFacts:
-    """Request everything that `cluster_document` needs; errors become part of the result."""
+async def cluster_facts(cluster: Cluster, health: HealthFacts | None = None) -> ClusterFacts:
+    """Request everything that `cluster_document` needs; errors become part of the result.
+
+    Args:
+        cluster: the cluster.
+        health: facts that are known already; None: they are requested, too.
+    """
     admin = Admin(cluster)
     try:
         is_zookeeper = not await has_quorum(cluster)
@@ -112,6 +127,7 @@ async def cluster_facts(cluster: Cluster) -> ClusterFacts:
         is_zookeeper=is_zookeeper,
         zookeeper_controller=described.controller_id if is_zookeeper else -1,
         min_isr=await _min_isr(admin, topics),
+        health=await health_facts(cluster) if health is None else health,
     )
 
 
@@ -200,6 +216,14 @@ def cluster_document(
         "offline": problems.offline[:PROBLEMS_MAX],
         "belowMinIsr": problems.below_min_isr[:PROBLEMS_MAX],
         "underReplicated": problems.under_replicated[:PROBLEMS_MAX],
+        "offlineLogDirs": [
+            {"broker": broker, "path": path}
+            for broker, paths in sorted(facts.health.offline_dirs.items())
+            for path in paths
+        ][:PROBLEMS_MAX],
+        "idleGroups": [
+            {"group": group, "lag": lag} for group, lag in _idle_groups(facts)[:PROBLEMS_MAX]
+        ],
     }
 
 
@@ -371,6 +395,8 @@ def _silent_voters(facts: ClusterFacts) -> list[int]:
 
 def _health(facts: ClusterFacts, problems: _Problems, controller: Json | None) -> Json:
     level, sentence = _worst(facts, problems) or ("ok", _all_well(facts, controller))
+    if level != "critical":
+        sentence = " ".join([sentence, *_notices(facts)])
     return {"level": level, "sentence": sentence}
 
 
@@ -401,6 +427,14 @@ def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
     if problems.under_replicated:
         few = _partitions(problems.under_replicated, "is", "are")
         yield f"{few} under-replicated: {_names(problems.under_replicated)}."
+    offline_dirs = [
+        f"{path} of broker {broker}"
+        for broker, paths in sorted(facts.health.offline_dirs.items())
+        for path in paths
+    ]
+    if offline_dirs:
+        noun = "Log directory" if len(offline_dirs) == 1 else "Log directories"
+        yield f"{noun} offline: {_first_of(offline_dirs)}."
     silent = [] if facts.quorum is None else _silent_voters(facts)
     if silent and facts.quorum is not None:
         left = len(facts.quorum.voters) - len(silent)
@@ -411,6 +445,47 @@ def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
     fenced = [node.id for node in facts.brokers if node.is_fenced]
     if fenced:
         yield f"{_numbered('Broker', fenced)} {_is(fenced)} fenced."
+
+
+def _notices(facts: ClusterFacts) -> Iterator[str]:
+    """What is not a problem, and may become one."""
+    unbalanced = [
+        f"broker {broker} leads {led} of {preferred}"
+        for broker, led, preferred in _led_by_preferred(facts)
+        if preferred - led > IMBALANCE_MAX * preferred
+    ]
+    if unbalanced:
+        yield (
+            "Leaders are not the preferred ones: "
+            f"{_first_of(unbalanced)} partitions that prefer it."
+        )
+    idle = _idle_groups(facts)
+    if idle:
+        named = [f"{group} ({_count(lag, 'record')} to read)" for group, lag in idle]
+        yield f"{'Group' if len(idle) == 1 else 'Groups'} without members: {_first_of(named)}."
+
+
+def _led_by_preferred(facts: ClusterFacts) -> Iterator[tuple[int, int, int]]:
+    """Each live broker, how many of the partitions that prefer it it leads, and how many do."""
+    led: Counter[int] = Counter()
+    preferred: Counter[int] = Counter()
+    for topic in facts.topics.values():
+        for partition in topic.partitions.values():
+            preferred[partition.replicas[0]] += 1
+            led[partition.replicas[0]] += partition.leader == partition.replicas[0]
+    for node in facts.brokers:
+        if not node.is_fenced:
+            yield node.id, led[node.id], preferred[node.id]
+
+
+def _idle_groups(facts: ClusterFacts) -> list[tuple[str, int]]:
+    """Groups without members and their lag, the largest first."""
+    return sorted(facts.health.idle_groups.items(), key=lambda each: (-each[1], each[0]))
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _all_well(facts: ClusterFacts, controller: Json | None) -> str:
