@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import shlex
 import stat
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ import pytest
 
 from sparkraft.cli import main as cli
 from sparkraft.server.properties import parse_properties
+from tests.support.console import ConsoleProcess
 from tests.support.kafka_tools import run_kafka_tool
 from tests.support.ports import cluster_port, wait_until
 
@@ -91,6 +94,17 @@ def test_our_commands_connect_by_the_files(secured, capsys):
     code, said = run(capsys, "acls", *secured.options("alice"), "--list")
     assert (code, "CLUSTER_AUTHORIZATION_FAILED" in said) == (1, True)
     assert run(capsys, "acls", *secured.options("admin"), "--list")[1].count("User:alice") == 3
+
+
+def test_the_printed_command_starts_the_console(secured, tmp_path):
+    (line,) = [line for line in secured.printed.splitlines() if line.startswith("    console ")]
+    words = shlex.split(line.partition(" (")[0])[1:]
+    assert words[:3] == ["sparkraft", "console", "--bootstrap-server"]
+    with ConsoleProcess(words[3], tmp_path, words[4:]) as console:
+        with urllib.request.urlopen(f"{console.address}/api/cluster", timeout=60) as response:
+            document = json.loads(response.read())
+        assert document["clusterId"] is not None
+        assert [one["id"] for one in document["brokers"]] == [1]
 
 
 def test_confluent_kafka_connects_by_the_file(secured):

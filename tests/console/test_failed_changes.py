@@ -77,7 +77,7 @@ def test_a_refusal_of_some_partitions_says_that_the_others_are_done() -> None:
 def test_throttles_that_outlive_a_refused_reassignment_are_named() -> None:
     admin = FakeAdmin(refused())
     wish = {"kind": "reassign", "topic": "t", "partition": 1, "replicas": [1, 3], "throttle": 1000}
-    with pytest.raises(PlanError, match=r"throttles are set: remove them"):
+    with pytest.raises(PlanError, match=r"throttles are set: remove them on the screen Moves"):
         asyncio.run(parse_change(wish).apply(admin))  # type: ignore[arg-type]
     assert "t" in admin.configs
 

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import NewTopic
 from sparkraft.console import messages
+from sparkraft.console.message_command import command_of, note_of
 from sparkraft.console.message_config import MessageConfig
 from sparkraft.console.messages import MessageReader, Scan, TooManyScansError, parse_query
 from sparkraft.console.record_text import RecordText
@@ -104,6 +106,46 @@ def test_where_reading_begins_and_what_it_finds(
     console: ConsoleProcess, values: dict[str, object], expected: list[int]
 ) -> None:
     assert read(console, **values)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "note"),
+    [
+        ({"mode": "earliest"}, "--from-beginning --max-messages 100", None),
+        ({"mode": "earliest", "partitions": "2", "count": "5"},
+         "--partition 2 --offset earliest --max-messages 5", None),
+        ({"mode": "from-offset", "at": "7", "partitions": "0"},
+         "--partition 0 --offset 7 --max-messages 100", None),
+        ({"mode": "from-offset", "at": "7"}, "--from-beginning", "from the first one on"),
+        ({"mode": "latest"}, "--from-beginning", "from the first one on"),
+        ({"mode": "to-time", "at": "5", "partitions": "1"}, "--partition 1 --offset earliest",
+         "from the first one on"),
+        ({"mode": "tail"}, "", None),
+        ({"mode": "tail", "partitions": "1", "filter": "true"}, "--partition 1 --offset latest",
+         "without the filter"),
+        ({"mode": "earliest", "partitions": "0,1", "filter": "true"}, "--from-beginning",
+         "of all partitions, without the filter"),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_scan(values: dict[str, str], options: str, note: str | None) -> None:
+    for isolation, more in (("", "--isolation-level read_committed"), ("read_uncommitted", "")):
+        query = parse_query({"topic": "a b", "isolation": isolation, **values})
+        words = ["sparkraft console-consumer --bootstrap-server h:1 --topic 'a b'", options, more]
+        assert command_of(query, "h:1") == " ".join([*filter(None, words), "--output json"])
+        assert note_of(query) == (note and f"The command prints the records {note}.")
+
+
+def test_the_command_prints_the_records_of_a_scan(
+    console: ConsoleProcess, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    numbers, end = read(console, mode="from-offset", at=3, partitions="1", count=5)
+    assert end["note"] is None
+    words = shlex.split(end["command"])
+    assert words[0] == "sparkraft"
+    capfdbinary.readouterr()
+    assert cli.main([*words[1:], "--timeout-ms", "10000"]) == 0
+    printed = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [json.loads(one["value"])["n"] for one in printed] == numbers
 
 
 @pytest.mark.parametrize("mode", ["latest", "earliest"])
@@ -306,7 +348,7 @@ def test_a_page_that_goes_away_ends_its_scan(node: SparkraftNode, console: Conso
 def test_scans_are_bounded(node: SparkraftNode) -> None:
     async def work() -> None:
         async with Cluster(node.bootstrap) as cluster:
-            reader = MessageReader(cluster, RecordText(MessageConfig()))
+            reader = MessageReader(cluster, RecordText(MessageConfig()), bootstrap="h:1")
             query = parse_query({"topic": "live", "mode": "tail"})
             running = []
             for _ in range(messages.SCANS_MAX):
@@ -326,7 +368,7 @@ def test_scans_are_bounded(node: SparkraftNode) -> None:
 def test_scans_that_are_prepared_at_the_same_time_are_bounded(node: SparkraftNode) -> None:
     async def work() -> None:
         async with Cluster(node.bootstrap) as cluster:
-            reader = MessageReader(cluster, RecordText(MessageConfig()))
+            reader = MessageReader(cluster, RecordText(MessageConfig()), bootstrap="h:1")
             query = parse_query({"topic": "live", "mode": "tail"})
             wanted = messages.SCANS_MAX + 3
             found = await asyncio.gather(
@@ -354,7 +396,7 @@ def test_records_that_are_read_again_are_counted_once(
 
     async def work() -> None:
         async with Cluster(node.bootstrap) as cluster:
-            scan = Scan(cluster, parse_query(values), RecordText(MessageConfig()))
+            scan = Scan(cluster, parse_query(values), RecordText(MessageConfig()), bootstrap="h:1")
             await scan.find_bounds()
             ends = [item async for item in scan.run() if isinstance(item, dict) and "end" in item]
             counts = [ends[0]["end"][name] for name in ("scanned", "matched", "errors")]
@@ -370,9 +412,8 @@ def test_large_records_are_read_in_smaller_windows(
 
     async def work() -> None:
         async with Cluster(node.bootstrap) as cluster:
-            scan = Scan(
-                cluster, parse_query({"topic": "m", "count": "10"}), RecordText(MessageConfig())
-            )
+            query = parse_query({"topic": "m", "count": "10"})
+            scan = Scan(cluster, query, RecordText(MessageConfig()), bootstrap="h:1")
             await scan.find_bounds()
             found = [item.key async for item in scan.run() if not isinstance(item, dict)]
             assert found == [b"k%d" % n for n in range(COUNT - 1, COUNT - 11, -1)]

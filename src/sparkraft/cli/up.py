@@ -271,6 +271,8 @@ def _tell(
     if not values.no_console and not cluster.secured_in:
         print(f"    console  {local_console.NOT_INSTALLED if console is None else console}")
     login = _tell_security(cluster)
+    if not values.no_console and cluster.secured_in:
+        print(f"    console  {_console_command(cluster, login)}")
     print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap}{login} --list")
     stop = f"sparkraft down --dir {values.dir}" if values.detach else "Ctrl-C"
     print(f"    stop     {stop}", flush=True)
@@ -288,6 +290,16 @@ def _tell_security(cluster: LocalCluster) -> str:
         f"    clients  {clients}/NAME.properties, NAME.librdkafka.properties, NAME.spark.properties"
     )
     return f" --command-config {clients / 'admin.properties'}"
+
+
+def _console_command(cluster: LocalCluster, login: str) -> str:
+    """The command that starts the web console of a secured cluster, which `up` does not."""
+    if not local_console.is_installed():
+        return local_console.NOT_INSTALLED
+    return (
+        f"sparkraft console --bootstrap-server {cluster.bootstrap}{login}   "
+        "(its visitors see what admin may see)"
+    )
 
 
 def _secured(cluster: LocalCluster) -> str:

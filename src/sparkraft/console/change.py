@@ -72,7 +72,7 @@ class Change(Protocol):
 
     @property
     def wish(self) -> str:
-        """What it does, as an infinitive for the audit line of a failure; without secrets."""
+        """The change as an infinitive, for the audit line of a failure; without secrets."""
 
     async def plan(self, admin: LeadershipAdmin, servers: str) -> Plan:
         """Validate the change; `servers` are the bootstrap servers of the command.
@@ -87,7 +87,7 @@ class Change(Protocol):
 
         Raises:
             KafkaError: the cluster refused it.
-            PlanError: it makes no sense, or was refused in part; the message says which part.
+            PlanError: it makes no sense, or was refused in part; the message names the part.
         """
 
 

@@ -22,6 +22,7 @@ from sparkraft.client.errors import sentence_of
 from sparkraft.client.values import EARLIEST, LATEST
 from sparkraft.console.filters import FilterError, compile_filter
 from sparkraft.console.json_text import json_text
+from sparkraft.console.message_command import command_of, note_of
 from sparkraft.console.moment_text import parse_time
 from sparkraft.console.parameters import Parameters
 from sparkraft.console.record_text import FORMS, SHOWN_BYTES_MAX, WHOLE_BYTES_MAX, Forms
@@ -152,8 +153,10 @@ class TooManyScansError(Exception):
 class MessageReader:
     """Reads for all pages."""
 
-    def __init__(self, cluster: Cluster, text: RecordText) -> None:
+    def __init__(self, cluster: Cluster, text: RecordText, *, bootstrap: str) -> None:
+        """Read from `cluster`, which commands name as `bootstrap`."""
         self._cluster = cluster
+        self._bootstrap = bootstrap
         self.text = text
         self._running: set[Scan] = set()
 
@@ -167,7 +170,7 @@ class MessageReader:
         """
         if len(self._running) >= SCANS_MAX:
             raise TooManyScansError
-        scan = Scan(self._cluster, query, self.text)
+        scan = Scan(self._cluster, query, self.text, bootstrap=self._bootstrap)
         self._running.add(scan)  # Before the first await: other requests are counted meanwhile.
         try:
             await scan.find_bounds()
@@ -219,8 +222,11 @@ class Scan:
     so that `_position` can stand between any two of them.
     """
 
-    def __init__(self, cluster: Cluster, query: MessageQuery, text: RecordText) -> None:
+    def __init__(
+        self, cluster: Cluster, query: MessageQuery, text: RecordText, *, bootstrap: str
+    ) -> None:
         self._cluster = cluster
+        self._command = {"command": command_of(query, bootstrap), "note": note_of(query)}
         self._query = query
         self._text = text
         self._predicate = compile_filter(query.filter) if query.filter.strip() else None
@@ -445,6 +451,7 @@ class Scan:
                 "matched": self._sent,
                 "errors": self._errors,
                 "firstError": self._first_error,
+                **self._command,
             }
         }
 

@@ -40,7 +40,7 @@ _SHELL_CHARS_MAX = 100_000
 """Linux takes no longer argument than 128 KiB."""
 
 
-_THROTTLES_ARE_SET = "throttles are set: remove them (Reassignments)"
+_THROTTLES_ARE_SET = "throttles are set: remove them on the screen Moves"
 
 
 def _piped(plan: dict[str, Any], command: str) -> str | None:
@@ -235,7 +235,7 @@ class Reassign:
         ]
         warnings = _rack_warnings(wanted.replicas, nodes)
         if self.throttle is not None:
-            warnings.append("Remove the throttle when the moves are complete (Reassignments).")
+            warnings.append("Remove the throttle on the screen Moves when all have moved.")
         throttle = "" if self.throttle is None else f" --throttle {self.throttle}"
         command = (
             f"sparkraft reassign-partitions --bootstrap-server {servers} --execute "

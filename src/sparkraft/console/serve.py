@@ -110,7 +110,7 @@ async def serve_console(  # noqa: PLR0913 (called in one place)
     changer = ClusterChanger(cluster, bootstrap=bootstrap)
     text = RecordText(messages)
     more = MoreViews(cluster, text, bootstrap=bootstrap, pipelines_folder=pipelines_folder)
-    reader = MessageReader(cluster, text)
+    reader = MessageReader(cluster, text, bootstrap=bootstrap)
     console = Console(
         watch, views, reader, hub, sign_in, sender,
         past=past, resetter=resetter, changer=changer, more=more,

@@ -448,7 +448,7 @@ def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
 
 
 def _notices(facts: ClusterFacts) -> Iterator[str]:
-    """What is not a problem, and may become one."""
+    """Facts that are not a problem, and may become one."""
     unbalanced = [
         f"broker {broker} leads {led} of {preferred}"
         for broker, led, preferred in _led_by_preferred(facts)

@@ -1,7 +1,7 @@
 // Records of a topic: seek, filter, follow, export. The address has everything, so that it can be
 // shared; reading starts when the page opens and stops at once when asked to.
 
-import { clock, count, el, table } from "./dom.js";
+import { clock, commandLine, count, el, table } from "./dom.js";
 import { topicLink } from "./links.js";
 import * as send from "./send.js";
 import { asLines, indented } from "./text.js";
@@ -38,6 +38,7 @@ export function draw(context) {
       el("a", { href: `/api/export?${parameters(params.topic, query, 100_000)}`, download: `${params.topic}.jsonl` }, "Export as JSON lines")),
     send.draw(params.topic),
     list(),
+    command(),
   ];
 }
 
@@ -65,6 +66,11 @@ function summary(query) {
   const passed = now.passed ? `, ${now.passed.toLocaleString("en-US")} more passed` : "";
   const ending = state.end ? (state.end.isDone ? "; that is all" : "") : state.stop ? " …" : "; stopped";
   return `${count(now.scanned, "record")} read, ${now.matched.toLocaleString("en-US")} shown${passed}${errors}${ending}`;
+}
+
+function command() {
+  const now = state.end ?? state.progress;
+  return now && [commandLine(now.command), now.note && el("p", { class: "muted" }, now.note)];
 }
 
 // ---- reading

@@ -7,7 +7,7 @@ Behaviour:
       refused for its subscription id or its compression.
     * Advertised and served only with `sparkraft.telemetry.enable`, as in Kafka only with a
       reporter that takes client metrics; else UNSUPPORTED_VERSION.
-Versions: v0 flexible.    Not done: -
+Versions: v0 flexible.    Not done: served only with `sparkraft.telemetry.enable`
 """
 
 from typing import TYPE_CHECKING

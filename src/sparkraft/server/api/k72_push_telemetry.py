@@ -8,7 +8,8 @@ Behaviour:
     * The payload is decompressed, to at most telemetry.max.bytes, and read in a thread: above it
       TELEMETRY_TOO_LARGE, malformed INVALID_RECORD.
     * Served only with `sparkraft.telemetry.enable`; else UNSUPPORTED_VERSION.
-Versions: v0 flexible.    Not done: histograms and summaries, which clients do not send
+Versions: v0 flexible.    Not done: served only with `sparkraft.telemetry.enable`; histograms and
+    summaries, which clients do not send
 """
 
 from typing import TYPE_CHECKING
