@@ -1,27 +1,38 @@
 """The metadata log in the console: states, changes in words, and a log that is replaced."""
 
 import asyncio
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.client.explain.broker import broker_document
+from sparkraft.client.explain.partition import partition_document
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.history import fetch_history
 from sparkraft.client.past import compare
 from sparkraft.client.past.compare import compared, differences
 from sparkraft.client.past.log import LogRecord, PastReader
-from sparkraft.client.past.state import PastState
+from sparkraft.client.past.state import PastBroker, PastState
 from sparkraft.console import timeline as timelines
 from sparkraft.console import views as console_views
 from sparkraft.console.moment_text import Moment, MomentError, parse_moment, parse_time
 from sparkraft.console.moments import offset_of
+from sparkraft.console.past_histories import _is_live
 from sparkraft.console.past_settings import PastSettings
 from sparkraft.console.past_views import PastViews
 from sparkraft.console.recent import PAST_ANSWERS_MAX, PastAnswers
 from sparkraft.console.timeline import ChangeIndex, Timeline
 from sparkraft.console.views import ClusterViews
+from sparkraft.controller.decision_context import why_not_leader
+from sparkraft.metadata import image as ids
 from sparkraft.protocol.messages import metadata_records as records
+from sparkraft.protocol.messages.k10002_describe_history import (
+    DescribeHistoryRequest,
+    HistoryTopic,
+)
 from tests.client.test_past_state import every_kind, of_state
 from tests.server.harness import connect, create_topic, node_in, run, until
 from tests.server.test_earlier_metadata import client_of, delete_topic, written
@@ -187,6 +198,7 @@ def test_a_node_replays_its_log_once_for_a_screen_of_an_earlier_moment(tmp_path,
             timeline = Timeline(cluster)
             views = ClusterViews(cluster, timeline, bootstrap="h:1")
             await timeline.up_to_date()
+            monkeypatch.setattr(timelines, "FOLLOW_SECONDS", 1e9)
             at = timeline.next_offset - 1
             documents = []
             for _ in range(3):
@@ -204,6 +216,100 @@ def test_a_node_replays_its_log_once_for_a_screen_of_an_earlier_moment(tmp_path,
             await connection.close()
 
     run(test())
+
+
+def test_steps_on_the_screens_of_a_partition_and_a_broker_share_a_history(tmp_path, monkeypatch):
+    """The documents are those that a node makes as of each offset."""
+    requests = []
+
+    async def counted(cluster, request):
+        requests.append(request.at_offset)
+        return await fetch_history(cluster, request)
+
+    monkeypatch.setattr(console_views, "fetch_history", counted)
+
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "first", partitions=2)
+            begin = node.raft.high_watermark
+            for number in range(6):
+                await written(
+                    node,
+                    records.PartitionChangeRecord(
+                        partition_id=0, topic_id=topic_id, leader=-1 if number % 2 else 1
+                    ),
+                )  # fmt: skip
+            await delete_topic(connection, "first")
+            await until(lambda: node.broker.image.topic("first") is None)
+            await create_topic(connection, "first")
+            await written(node, records.FenceBrokerRecord(id=1, epoch=broker_epoch(node)))
+            timeline = Timeline(cluster)
+            await timeline.up_to_date()
+            monkeypatch.setattr(timelines, "FOLLOW_SECONDS", 1e9)
+            views = ClusterViews(cluster, timeline, bootstrap="h:1")
+            last = timeline.next_offset - 1
+            for at in range(last, begin - 1, -1):
+                expected = await document_of_a_node(cluster, at, broker=1)
+                assert_same(await views.broker(1, at_offset=at), expected, at)
+                topic = timeline.state_kept(at).topic("first")
+                if topic is not None and 0 in topic.partitions:
+                    expected = await document_of_a_node(cluster, at, topic="first")
+                    assert_same(await views.partition("first", 0, at_offset=at), expected, at)
+            # One of the broker and of the newer topic, as of now. The older one has another id, and
+            # is requested again as of the first step to it.
+            assert len(requests) == 4
+            await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        *map(bytes, (ids.DIRECTORY_MIGRATING, ids.DIRECTORY_UNASSIGNED, ids.DIRECTORY_LOST)),
+        b"k" * 16,
+        b"u" * 16,
+    ],
+)
+@pytest.mark.parametrize("is_fenced", [False, True])
+@pytest.mark.parametrize("directories", [(), (b"k" * 16,)])
+def test_a_replica_is_live_as_for_the_controller(directory, is_fenced, directories):
+    known = PastBroker(1, 5, bytes(16), (), (), None, is_fenced, False, directories, None)
+    registered = SimpleNamespace(
+        active=not is_fenced, fenced=is_fenced, directories=tuple(map(Uuid, directories))
+    )
+    registered.has_online_directory = partial(
+        ids.BrokerRegistration.has_online_directory, registered
+    )
+    image = SimpleNamespace(brokers={1: registered})
+    partition = SimpleNamespace(replicas=(1,), directory=lambda _: Uuid(directory))
+    assert _is_live(known, directory) == (why_not_leader(image, partition, {})(1) is None)
+    assert not _is_live(None, directory)
+
+
+async def document_of_a_node(cluster, at, *, topic="", broker=-1):
+    """The document of partition 0 or a broker that a node makes as of an offset."""
+    request = DescribeHistoryRequest(
+        topics=[HistoryTopic(name=topic, partitions=[0])] if topic else [],
+        broker_ids=[] if topic else [broker],
+        events_max=100,
+        at_offset=at,
+    )
+    report = await fetch_history(cluster, request)
+    if topic:
+        return partition_document(report, report.history.partitions[0], last=50)
+    return broker_document(report, report.history.brokers[0], last=50)
+
+
+def assert_same(shown, expected, at):
+    """But for the time: that of the last change instead of that of the last batch."""
+    assert shown["asOf"]["offset"] == expected.pop("asOf")["offset"] == at
+    assert {key: shown[key] for key in expected} == expected, at
+
+
+def broker_epoch(node):
+    return node.broker.image.brokers[1].epoch
 
 
 def test_kept_answers_are_final_and_bounded():

@@ -213,9 +213,12 @@ class Timeline:
         self._refusals = RefusalTimer()
         self.problem = ""
         """Why the log cannot be read; empty if it can."""
+        self.generation = 0
+        """How often the log was read from its start: it is another one each time."""
         self._clear("", 0, PastState())
 
     def _clear(self, cluster_id: str, start_offset: int, state: PastState) -> None:
+        self.generation += 1
         self.cluster_id = cluster_id
         self.start_offset = start_offset
         self.next_offset = state.offset + 1

@@ -25,6 +25,7 @@ from sparkraft.client.history import fetch_history
 from sparkraft.client.quorum_admin import NO_JOURNAL
 from sparkraft.client.values import EARLIEST, LATEST, ConfigSource, ResourceType
 from sparkraft.console.lag_history import LagHistory
+from sparkraft.console.past_histories import PastHistories
 from sparkraft.console.recent import PastAnswers, RecentAnswers
 from sparkraft.console.record_times import PARTITIONS_MAX, record_times
 from sparkraft.console.unserved import UnservedRequest
@@ -80,6 +81,7 @@ class ClusterViews:
         self._lags = LagHistory()
         self._histories = UnservedRequest[History](lambda found: NO_JOURNAL in found[1])
         self._journals = UnservedRequest[Decisions](self._has_no_journal)
+        self._pasts = PastHistories(timeline, self._history)
 
     async def topics(self) -> Json:
         """All topics, a line each."""
@@ -166,8 +168,7 @@ class ClusterViews:
         }
 
     async def _partition(self, topic: str, partition: int, at_offset: int) -> Json:
-        wanted = HistoryTopic(name=topic, partitions=[partition])
-        report, problem = await self._topic_history(wanted, at_offset=at_offset)
+        report, problem = await self._partition_history(topic, partition, at_offset)
         if report is None:
             if at_offset >= 0:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
@@ -186,10 +187,7 @@ class ClusterViews:
         return {**document, "historyProblem": "", "lines": lines, "command": command}
 
     async def _broker(self, broker_id: int, at_offset: int) -> Json:
-        request = DescribeHistoryRequest(
-            broker_ids=[broker_id], events_max=CHANGES_SHOWN, at_offset=at_offset
-        )
-        report, problem = await self._history(request)
+        report, problem = await self._broker_history(broker_id, at_offset)
         if report is None:
             if at_offset >= 0:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, problem)
@@ -276,6 +274,26 @@ class ClusterViews:
         if isinstance(found, KafkaError):
             raise found
         return found
+
+    async def _partition_history(self, topic: str, partition: int, at_offset: int) -> History:
+        if at_offset >= 0:
+            # ISR changes and elections share one list of events.
+            shown = 2 * CHANGES_SHOWN
+            found = await self._pasts.partition(topic, partition, at_offset, shown=shown)
+            if found is not None:
+                return found, ""
+        wanted = HistoryTopic(name=topic, partitions=[partition])
+        return await self._topic_history(wanted, at_offset=at_offset)
+
+    async def _broker_history(self, broker_id: int, at_offset: int) -> History:
+        if at_offset >= 0:
+            found = await self._pasts.broker(broker_id, at_offset, shown=CHANGES_SHOWN)
+            if found is not None:
+                return found, ""
+        request = DescribeHistoryRequest(
+            broker_ids=[broker_id], events_max=CHANGES_SHOWN, at_offset=at_offset
+        )
+        return await self._history(request)
 
     async def _topic_history(self, topic: HistoryTopic, *, at_offset: int = -1) -> History:
         """The history of a topic, or the reason why no node has one."""
