@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sparkraft.security.jaas import parse_jaas
 from sparkraft.security.login import login_of
 from sparkraft.security.principal import ANONYMOUS
 from sparkraft.server.node import Node
-from tests.server.harness import append, batch, create_topic, fetch, node_in, run, values_of
+from tests.server.harness import append, batch, create_topic, fetch, node_in, run, until, values_of
 from tests.support.certificates import Authority, named, pem_configs
 
 CLIENT = {"security.protocol": "SSL"}
@@ -329,5 +330,37 @@ def test_a_plaintext_client_is_closed_with_a_line_in_the_log(
                 await Connection.open("localhost", node.ports["SSL"], timeout_ms=30_000)
             assert node.listeners[0].tls_failures == 1
             assert "it does not speak TLS, and this is a TLS listener" in caplog.text
+
+    run(test())
+
+
+def test_handshakes_at_once_are_bounded_and_those_that_ended_do_not_count(
+    tmp_path: Path, authority: Authority, caplog
+):
+    """`sparkraft.unauthenticated.connections.max`, as before SASL."""
+
+    async def test() -> None:
+        bound = {"sparkraft.unauthenticated.connections.max": "2"}
+        async with node_over_tls(tmp_path / "n", authority, **bound) as node:
+            port, listener = node.ports["SSL"], node.listeners[0]
+            ready = [await connect(node, client_configs(authority)) for _ in range(3)]
+            assert listener.unauthenticated == 0
+            silent = [await asyncio.open_connection("localhost", port) for _ in range(2)]
+            await until(lambda: listener.unauthenticated == 2)
+            with caplog.at_level(logging.WARNING):
+                reader, writer = await asyncio.open_connection("localhost", port)
+                async with asyncio.timeout(10):  # less than the time of a handshake
+                    with suppress(ConnectionError):
+                        assert await reader.read() == b""
+                writer.close()
+            assert "2 connections are in their TLS handshake already" in caplog.text
+            await (await connect(node, client_configs(authority), "CONTROLLER")).close()
+            silent[0][1].close()
+            await until(lambda: listener.unauthenticated == 1)
+            ready.append(await connect(node, client_configs(authority)))
+            assert listener.unauthenticated == 1
+            silent[1][1].close()
+            for connection in ready:
+                await connection.close()
 
     run(test())

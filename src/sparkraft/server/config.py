@@ -118,8 +118,8 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         ConfigType.INT,
         default=1_000,
         check=at_least(1),
-        doc="Connections of a listener that may be authenticating at once; further ones are "
-        "closed.",
+        doc="Connections of a listener that may be authenticating at once, by SASL or in the TLS "
+        "handshake; further ones are closed.",
     ),
     "sparkraft.controllership.enable": ConfigDef(
         "sparkraft.controllership.enable",

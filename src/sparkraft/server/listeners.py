@@ -186,4 +186,5 @@ def limits_of(config: "NodeConfig") -> Limits:
         per_ip_overrides=overrides,
         request_bytes_max=config.number("socket.request.max.bytes"),
         idle_ms_max=config.number("connections.max.idle.ms"),
+        handshakes_max=config.number("sparkraft.unauthenticated.connections.max"),
     )

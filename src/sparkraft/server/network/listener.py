@@ -52,6 +52,9 @@ HELD_MAX = 1_000
 """Connections above the quota of their address that are kept unserved for a time: each has a
 socket. Further ones are closed at once."""
 
+HANDSHAKES_MAX = 1_000
+"""The default of `sparkraft.unauthenticated.connections.max`."""
+
 REFUSALS_LOGGED_EACH_MS = 5_000
 """A flood of refused connections is one line in this time."""
 
@@ -66,6 +69,8 @@ class Limits:
         per_ip_overrides: that limit for addresses that have one of their own.
         request_bytes_max: `socket.request.max.bytes`.
         idle_ms_max: `connections.max.idle.ms`; negative: no limit.
+        handshakes_max: connections in their TLS handshake, if a certificate is what authenticates:
+            `sparkraft.unauthenticated.connections.max`. Before SASL, `sasl_gate` counts them.
     """
 
     connections_max: int
@@ -73,6 +78,7 @@ class Limits:
     request_bytes_max: int
     idle_ms_max: int
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    handshakes_max: int = HANDSHAKES_MAX
 
     def connections_of(self, address: str) -> int:
         """How many connections a client address may have."""
@@ -163,8 +169,10 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._when_closed: dict[Connection, Callable[[Connection], None]] = {}
         self._per_ip: dict[str, int] = {}
+        # Those above the quota of their address: they are never served, and count for no limit.
         self._held: set[Connection] = set()
-        """Those above the quota of their address: they are never served, and count for no limit."""
+        # Those in their TLS handshake, on a listener without SASL.
+        self._handshakes: set[Connection] = set()
         self._refused = 0
         self._refused_logged_ms = -REFUSALS_LOGGED_EACH_MS
         self.tls_failures = 0
@@ -174,6 +182,11 @@ class Listener:
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._connections)
+
+    @property
+    def unauthenticated(self) -> int:
+        """How many connections are authenticating, or in the TLS handshake before it."""
+        return len(self._handshakes) if self.gates is None else self.gates.open
 
     @property
     def response_room(self) -> int:
@@ -273,6 +286,7 @@ class Listener:
         if self.security_protocol is SecurityProtocol.SSL:
             principal = tls.principal_of(stream.peer_certificate)
             connection.admit(self.session_of(connection.client_host, principal))
+        self._handshakes.discard(connection)
 
     def _on_tls_failed(self, stream: TlsStream, error: TlsFailedError) -> None:
         self.tls_failures += 1
@@ -352,9 +366,21 @@ class Listener:
             self._refuse(connection, f"max.connections is {self.limits.connections_max}")
         elif same_ip > (most := self.limits.connections_of(host)):
             self._refuse(connection, f"max.connections.per.ip is {most} and {host} has them")
+        elif not self._may_begin_handshake(connection):
+            why = f"{self.limits.handshakes_max} connections are in their TLS handshake already"
+            self._refuse(connection, why)
         else:
             self._line.enter(connection)
         return name
+
+    def _may_begin_handshake(self, connection: Connection) -> bool:
+        """Count the connection until its TLS handshake ends; False if there are too many."""
+        if self._tls is None or self.gates is not None:
+            return True
+        if len(self._handshakes) >= self.limits.handshakes_max:
+            return False
+        self._handshakes.add(connection)
+        return True
 
     def _hold(self, connection: Connection, host: str, throttle_ms: int) -> None:
         """Keep a connection unserved for a time, and close it then, as Kafka's acceptor does.
@@ -392,6 +418,7 @@ class Listener:
     def on_close(self, connection: Connection) -> None:
         """Count a connection out."""
         self.response_memory.forget(connection)
+        self._handshakes.discard(connection)
         on_closed = self._when_closed.pop(connection, None)
         if on_closed is not None:
             on_closed(connection)
