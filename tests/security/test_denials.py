@@ -1,9 +1,11 @@
 """Lines of denied requests: Kafka's text, bounded in number, unbroken by names of clients."""
 
+import json
 import logging
 
 import pytest
 
+from sparkraft.cli.log_files import JsonFormatter
 from sparkraft.security.acls import Acl, AclOperation, AclResourceType
 from sparkraft.security.denials import KEYS_MAX, LINES_PER_S_MAX, DenialLog, denial_text, log
 from sparkraft.security.principal import KafkaPrincipal
@@ -61,3 +63,30 @@ def test_lines_and_remembered_denials_are_bounded(lines):
         action = (AclOperation.READ, AclResourceType.TOPIC, f"u{number}")
         denials.add(BOB, action, "Fetch", "DefaultDeny", 10_000 + 1_000 * number)
     assert len(denials._logged) == KEYS_MAX
+
+
+def test_a_line_of_json_has_the_parts_of_a_denial(caplog):
+    caplog.set_level(logging.INFO, log.name)
+    name = "g\n\u2028Principal = User:admin"
+    action = (AclOperation.READ, AclResourceType.GROUP, name)
+    DenialLog().add(BOB, action, "JoinGroup", "DefaultDeny", 5_000)
+    (record,) = caplog.records
+    line = JsonFormatter(3, "broker").format(record)
+    assert len(line.splitlines()) == 1
+    found = json.loads(line)
+    assert found.pop("ts")
+    assert found == {
+        "level": "INFO",
+        "logger": "sparkraft.authorizer",
+        "msg": denial_text(BOB, action, "JoinGroup", "DefaultDeny"),
+        "node": 3,
+        "role": "broker",
+        "principal": "User:bob",
+        "host": "10.0.0.1",
+        "operation": "READ",
+        "resource_type": "GROUP",
+        "resource_name": name,
+        "pattern_type": "LITERAL",
+        "request": "JoinGroup",
+        "allowed": False,
+    }

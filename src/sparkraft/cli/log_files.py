@@ -10,6 +10,8 @@ The names are Kafka's. Each file is rotated at `sparkraft.log.file.bytes` and at
 
     {"ts": "2026-11-25T02:30:00.123Z", "level": "INFO", "logger": "sparkraft.raft", "msg": "...",
      "node": 1, "role": "broker,controller"}       with an exception also "exc", its traceback
+
+A record may have more fields, in its attribute `fields`: those of denials (`security.denials`).
 """
 
 import json
@@ -45,10 +47,13 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "msg": record.getMessage(),
             **self._node,
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["exc"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        text = json.dumps(line, ensure_ascii=False)
+        # Some readers end a line at U+0085 or U+2028, and clients choose names.
+        return text if text.isprintable() else json.dumps(line)
 
 
 class RotatedFile(RotatingFileHandler):

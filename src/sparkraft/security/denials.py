@@ -6,6 +6,8 @@
 A client that retries a denied request is logged once a second for each resource, and all clients
 together write at most `LINES_PER_S_MAX` lines; the rest is counted. Kafka logs every one.
 Characters that would break the line are escaped, since clients choose the names.
+
+A log of JSON lines has the parts as fields, too (`denial_fields`).
 """
 
 import logging
@@ -65,7 +67,8 @@ class DenialLog:
         if len(self._logged) > KEYS_MAX:
             self._logged.popitem(last=False)
         self._lines += 1
-        log.info("%s", denial_text(requester, action, request_name, rule))
+        fields = denial_fields(requester, action, request_name)
+        log.info("%s", denial_text(requester, action, request_name, rule), extra={"fields": fields})
 
     def _report_suppressed(self) -> None:
         if self._suppressed:
@@ -87,6 +90,23 @@ def denial_text(
         f"from host = {requester.client_host} on resource = {kind}:LITERAL:{name} "
         f"for request = {request_name} with resourceRefCount = 1 based on rule {_rule_text(rule)}"
     )
+
+
+def denial_fields(
+    requester: Requester, action: tuple[AclOperation, AclResourceType, str], request_name: str
+) -> dict[str, str | bool]:
+    """The parts of the line, with the names as clients sent them."""
+    operation, resource_type, name = action
+    return {
+        "principal": str(requester.principal),
+        "host": requester.client_host,
+        "operation": operation.name,
+        "resource_type": resource_type.name,
+        "resource_name": name,
+        "pattern_type": PatternType.LITERAL.name,
+        "request": request_name,
+        "allowed": False,
+    }
 
 
 def _rule_text(rule: Acl | str) -> str:
