@@ -1,6 +1,7 @@
 """/health and /metrics over TLS, and the users that may read /metrics."""
 
 import asyncio
+import http.client
 import logging
 import ssl
 from pathlib import Path
@@ -82,6 +83,41 @@ def test_metrics_need_describe_on_the_cluster(tmp_path, authority, caplog):
                 for record in caplog.records
             )
             assert (await get(node, "/health", authority, eve))[0] == 200
+
+    run(test())
+
+
+def test_metrics_over_plain_http_are_read_as_anonymous(tmp_path, caplog):
+    """They name users, client ids, topics and groups."""
+
+    def asked(port: int, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    async def served(name: str, **configs: str) -> list[int]:
+        more = {"sparkraft.http.listener": "127.0.0.1:0", **configs}
+        async with node_in(tmp_path / name, **more) as node:
+            assert node._http is not None
+            pages = [
+                await asyncio.to_thread(asked, node._http.port, path)
+                for path in ("/metrics", "/health")
+            ]
+            assert (b"sparkraft_node_healthy" in pages[0][1]) is (pages[0][0] == 200)
+            return [status for status, _ in pages]
+
+    async def test() -> None:
+        secured = {"authorizer.class.name": AUTHORIZER, "super.users": "User:admin"}
+        with caplog.at_level(logging.INFO):
+            assert await served("closed", **secured) == [403, 200]
+        denials = [line for line in caplog.messages if "request = GET /metrics" in line]
+        assert any(line.startswith("Principal = User:ANONYMOUS is Denied") for line in denials)
+        assert await served("a", **secured | {"super.users": "User:ANONYMOUS"}) == [200, 200]
+        assert await served("open") == [200, 200]
 
     run(test())
 

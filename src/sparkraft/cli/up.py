@@ -308,7 +308,7 @@ def _secured(cluster: LocalCluster) -> str:
     users = ", ".join(["admin", *cluster.users])
     return (
         f"{cluster.listen} on {ports} to {users} (SASL_SSL, SCRAM-SHA-512); controllers to nodes' "
-        "certificates, /health and /metrics to everyone, both on 127.0.0.1 only"
+        "certificates, /health to everyone, both on 127.0.0.1 only"
     )
 
 

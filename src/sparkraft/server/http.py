@@ -5,7 +5,7 @@
 
 For monitoring systems: GET and HEAD only, and small limits. A connection serves one request after
 another. As `http://host:port` or `host:port` it is for trusted networks. `https://host:port` takes
-the `ssl.*` configs, and restricts /metrics as described in `http_access`.
+the `ssl.*` configs. `http_access` describes who may read /metrics.
 
 Connections that send nothing must not keep health checks out: a request's head has a deadline, and
 if every connection is taken, a new one replaces the one that has been idle longest.
@@ -27,6 +27,7 @@ from sparkraft.server.http_hosts import is_allowed_host, own_names
 from sparkraft.tls.stream import RECEIVE_BYTES, TlsFailedError, TlsSide, TlsStream
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
 
     from sparkraft.server.env import Network
@@ -93,7 +94,7 @@ class HttpServer:
             node: to report on.
             network: of the node.
             address: to listen on.
-            access: of an https listener.
+            access: its TLS, and who may read /metrics; everyone by default.
 
         Raises:
             ConfigError: `address` is invalid.
@@ -101,7 +102,9 @@ class HttpServer:
         self._node = node
         self._network = network
         self._access = access
-        self._tls_side = None if access is None else self._tls_side_of(access)
+        self._tls_side = None
+        if access is not None and access.context is not None:
+            self._tls_side = self._tls_side_of(access, access.context)
         self._handshakes: dict[TlsStream, None] = {}
         """Connections whose handshake can continue, in order of their turns."""
         self.host, self.port = parse_address(address)
@@ -132,7 +135,7 @@ class HttpServer:
         sockets = getattr(self._server, "sockets", ())
         if sockets:
             self.port = sockets[0].getsockname()[1]
-        scheme = "HTTP" if self._access is None else "HTTPS"
+        scheme = "HTTP" if self._tls_side is None else "HTTPS"
         place = self.host or "*"
         log.info("%s listener on %s:%d serves /health and /metrics", scheme, place, self.port)
 
@@ -154,7 +157,7 @@ class HttpServer:
         # asyncio's transports take buffered protocols, too.
         return cast("asyncio.Protocol", TlsStream(connection, self._tls_side))
 
-    def _tls_side_of(self, access: HttpAccess) -> TlsSide:
+    def _tls_side_of(self, access: HttpAccess, context: Callable[[], ssl.SSLContext]) -> TlsSide:
         def on_secured(stream: TlsStream) -> None:
             assert isinstance(stream.protocol, _Connection)
             stream.protocol.admit(access.principal_of(stream.peer_certificate))
@@ -164,7 +167,7 @@ class HttpServer:
             log.debug("TLS handshake of %s failed: %s", stream.protocol.client_host, error)
 
         return TlsSide(
-            context=access.context,
+            context=context,
             server_side=True,
             buffer=bytearray(RECEIVE_BYTES),
             may_work=self._queue_handshake,

@@ -1,14 +1,16 @@
-"""TLS of `sparkraft.http.listener`, and the users that may read /metrics over it.
+"""TLS of `sparkraft.http.listener`, and the users that may read /metrics.
 
-If the node has an authorizer, /metrics over https needs DESCRIBE on the cluster; the user is the
-name of the client's certificate, as on Kafka listeners. /health has no restriction: it is for load
-balancers. Kafka has no such listener, so the operation is ours.
+If the node has an authorizer, /metrics needs DESCRIBE on the cluster, because it names topics,
+groups, users and client ids. As on Kafka listeners, the user is the name of the client's
+certificate, and ANONYMOUS without one, so also over plain http. /health has no restriction: it is
+for load balancers. Kafka has no such listener, so the operation is ours.
 """
 
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from sparkraft.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     import ssl
@@ -26,18 +28,18 @@ class HttpAccess:
     """See the module docstring.
 
     Attributes:
-        context: returns the context of a new connection.
+        context: returns the context of a new connection; None: the listener is plain http.
     """
 
-    def __init__(self, tls: "ListenerTls", authorizer: "Authorizer", clock: "Clock") -> None:
-        self.context: Callable[[], ssl.SSLContext] = tls.context
+    def __init__(self, tls: "ListenerTls | None", authorizer: "Authorizer", clock: "Clock") -> None:
+        self.context: Callable[[], ssl.SSLContext] | None = None if tls is None else tls.context
         self._tls = tls
         self._authorizer = authorizer
         self._clock = clock
 
     def principal_of(self, certificate: bytes | None) -> "KafkaPrincipal":
         """See `ListenerTls.principal_of`."""
-        return self._tls.principal_of(certificate)
+        return ANONYMOUS if self._tls is None else self._tls.principal_of(certificate)
 
     def may_read_metrics(self, requester: "Requester") -> bool:
         """Whether a client may read /metrics; before the entries are loaded, super users only."""

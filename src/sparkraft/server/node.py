@@ -426,7 +426,7 @@ class Node:
 
             assert self._tls is not None
             tls = listener_tls(self._tls, HTTP_LISTENER)
-            access = None if tls is None else HttpAccess(tls, self.authorizer, self.env.clock)
+            access = HttpAccess(tls, self.authorizer, self.env.clock)
             self._http = HttpServer(self, self.env.network, address, access)
             await self._http.start()
 
