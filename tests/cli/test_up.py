@@ -302,7 +302,9 @@ def test_a_cluster_that_others_reach_says_what_is_open(up, home, capsys):
     capsys.readouterr()
     options.append("--no-console")
     assert cli.main(["up", "--dir", str(home), *options, "--listen", "127.0.0.1"]) == 0
-    assert "open " not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "open     to everyone on this machine, without authentication or encryption" in said
+    assert f"clients on {port}; /health and /metrics on {node['http_port']}\n" in said
 
 
 def meta_of(node: dict):

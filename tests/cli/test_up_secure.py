@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,7 +240,14 @@ def test_secrets_are_in_private_files_only(secured):
 def test_it_prints_what_is_open_to_whom(secured):
     (line,) = [line for line in secured.printed.splitlines() if line.startswith("    open ")]
     assert "to admin, alice, bob (SASL_SSL, SCRAM-SHA-512)" in line
-    assert "on 127.0.0.1 only" in line
+    assert "/health to everyone, both on 127.0.0.1 only" in line
+    (node,) = json.loads((secured.home / "cluster.json").read_text())["nodes"]
+    address = f"http://127.0.0.1:{node['http_port']}"
+    with urllib.request.urlopen(f"{address}/health", timeout=WAIT_SECONDS) as answer:
+        assert answer.status == 200
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{address}/metrics", timeout=WAIT_SECONDS)
+    assert refused.value.code == 403
     assert f"--command-config {secured.file('admin.properties')} --list" in secured.printed
 
 

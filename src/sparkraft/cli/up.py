@@ -281,8 +281,7 @@ def _tell(
 def _tell_security(cluster: LocalCluster) -> str:
     """Print who may connect to what; the options with which a command connects."""
     if cluster.security is None:
-        if not is_loopback(cluster.listen):
-            print(f"    open     {_opened(cluster)}")
+        print(f"    open     {_opened(cluster)}")
         return ""
     clients = cluster.security.clients
     print(f"    open     {_secured(cluster)}")
@@ -313,12 +312,15 @@ def _secured(cluster: LocalCluster) -> str:
 
 
 def _opened(cluster: LocalCluster) -> str:
-    """Describe which listeners other machines can reach."""
+    """Describe who reaches which listeners."""
     clients = ", ".join(str(node.port) for node in cluster.brokers)
     http = ", ".join(str(node.http_port) for node in cluster.nodes)
+    is_local = is_loopback(cluster.listen)
+    reach = "on this machine" if is_local else f"who reaches {cluster.listen}"
+    rest = "" if is_local else ". Controllers stay on 127.0.0.1"
     return (
-        f"to everyone who reaches {cluster.listen}, without authentication or encryption: "
-        f"clients on {clients}; /health and /metrics on {http}. Controllers stay on 127.0.0.1"
+        f"to everyone {reach}, without authentication or encryption: "
+        f"clients on {clients}; /health and /metrics on {http}{rest}"
     )
 
 

@@ -30,6 +30,7 @@ from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
 from sparkraft.server.node_tls import NodeTls
+from sparkraft.server.openness import openness
 from sparkraft.server.sasl_config import sasl_of_listeners
 from sparkraft.server.scram_logins import ScramLogins
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
@@ -203,6 +204,8 @@ class Node:
             await self._start_http()
         self._start_otlp()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
+        http = None if self._http is None else (self._http.host, self._http.port)
+        log.info("%s", openness(self.config, self.ports, http))
 
     async def _open_logs(self) -> None:
         """Lock the log directories, read the identity, load the logs."""

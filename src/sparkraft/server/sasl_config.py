@@ -80,7 +80,7 @@ def sasl_of_listeners(
 def _listener_sasl(
     config: "NodeConfig", address: "ListenerAddress", mechanisms: "_Mechanisms"
 ) -> ListenerSasl:
-    names = _words(config, address.name, "sasl.enabled.mechanisms")
+    names = mechanisms_of(config, address.name)
     if not names:
         raise ConfigError(
             f"listener {address.name} uses SASL, but sasl.enabled.mechanisms is empty"
@@ -92,6 +92,11 @@ def _listener_sasl(
         unauthenticated_max=config.number("sparkraft.unauthenticated.connections.max"),
         reauth_ms_max={name: _reauth_ms_max(config, address.name, name) for name in names},
     )
+
+
+def mechanisms_of(config: "NodeConfig", listener: str) -> tuple[str, ...]:
+    """The mechanisms that a listener with SASL offers."""
+    return _words(config, listener, "sasl.enabled.mechanisms")
 
 
 def _reauth_ms_max(config: "NodeConfig", listener: str, mechanism: str) -> int:
@@ -157,7 +162,7 @@ def _node_login(config: "NodeConfig", listener: str, key: str) -> Credentials | 
         return None
     mechanism = config.text(key)
     offered = {address.name for address in config.listeners}
-    if listener in offered and mechanism not in _words(config, listener, "sasl.enabled.mechanisms"):
+    if listener in offered and mechanism not in mechanisms_of(config, listener):
         raise ConfigError(
             f"{key}={mechanism} is not in the sasl.enabled.mechanisms of listener {listener}"
         )
