@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from sparkraft.security.jaas import KERBEROS_MODULE
+from tests.support.certificates import Authority
 from tests.support.kafka_tools import kafka_tool_command
 from tests.support.kerberos import (
     HOST,
@@ -43,17 +45,57 @@ def keytab(kdc: Kdc) -> Path:
     return kdc.keytab(SERVICE, "alice", "bob/admin")
 
 
+AUTHORIZED = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:kafka;User:alice",
+}
+
+
 @pytest.fixture(scope="module")
 def node(
     kdc: Kdc, keytab: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkraftNode]:
     """Lets `alice` and itself do anything, and no other user."""
-    more = {
-        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super_users": "User:kafka;User:alice",
-    }
-    with gssapi_node(tmp_path_factory.mktemp("gssapi"), kdc, keytab, **more) as running:
+    with gssapi_node(tmp_path_factory.mktemp("gssapi"), kdc, keytab, **AUTHORIZED) as running:
         yield running
+
+
+class Target(NamedTuple):
+    """A node, and the certificate authority to trust if it has TLS."""
+
+    node: SparkraftNode
+    ca: Path | None
+
+    @property
+    def protocol(self) -> str:
+        return "SASL_PLAINTEXT" if self.ca is None else "SASL_SSL"
+
+
+@pytest.fixture(scope="module")
+def over_tls(kdc: Kdc, keytab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Like `node`, with TLS on both of its listeners."""
+    folder = tmp_path_factory.mktemp("over-tls")
+    authority = Authority(folder / "authority")
+    with gssapi_node(folder / "node", kdc, keytab, authority=authority, **AUTHORIZED) as running:
+        yield Target(running, authority.ca_path)
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Target:
+    """By the name of its security protocol."""
+    if request.param == "SASL_PLAINTEXT":
+        return Target(request.getfixturevalue("node"), None)
+    found = request.getfixturevalue("over_tls")
+    assert isinstance(found, Target)
+    return found
+
+
+BOTH = pytest.mark.parametrize("target", ["SASL_PLAINTEXT", "SASL_SSL"], indirect=True)
+TLS_LATER = pytest.mark.parametrize(
+    "target",
+    ["SASL_PLAINTEXT", pytest.param("SASL_SSL", marks=pytest.mark.long)],
+    indirect=True,
+)
 
 
 @pytest.fixture
@@ -80,13 +122,17 @@ def ours(kdc: Kdc, *arguments: str, stdin: str = "") -> subprocess.CompletedProc
 
 
 @pytest.mark.java
+@TLS_LATER
 def test_javas_clients_produce_and_consume(
-    kdc: Kdc, node: SparkraftNode, alice: str, kafka_jars: Path
+    kdc: Kdc, target: Target, keytab: Path, kafka_jars: Path, tmp_path: Path
 ) -> None:
+    path = tmp_path / "alice.properties"
+    path.write_text(client_properties(keytab, "alice", ca=target.ca))
+
     def theirs(main_class: str, *arguments: str, stdin: str = "") -> str:
         java, *rest = kafka_tool_command(kafka_jars, f"org.apache.kafka.tools.{main_class}")
-        at = ["--bootstrap-server", bootstrap(node), "--topic", "javas"]
-        config = ["--command-config", alice]
+        at = ["--bootstrap-server", bootstrap(target.node), "--topic", "javas"]
+        config = ["--command-config", str(path)]
         done = run(kdc, java, kdc.java_flag, *rest, *at, *config, *arguments, stdin=stdin)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -96,23 +142,27 @@ def test_javas_clients_produce_and_consume(
     assert theirs("consumer.ConsoleConsumer", *read) == "one\ntwo\n"
 
 
-def test_our_commands_log_in(kdc: Kdc, node: SparkraftNode, alice: str) -> None:
-    at = ["--bootstrap-server", bootstrap(node), "--command-config", alice]
+@BOTH
+def test_our_commands_log_in(kdc: Kdc, target: Target, keytab: Path, tmp_path: Path) -> None:
+    path = tmp_path / "alice.properties"
+    path.write_text(client_properties(keytab, "alice", ca=target.ca))
+    at = ["--bootstrap-server", bootstrap(target.node), "--command-config", str(path)]
     done = ours(kdc, "topics", *at, "--create", "--topic", "ours")
     assert (done.returncode, done.stdout) == (0, "Created topic ours.\n"), done.stderr
 
 
+@TLS_LATER
 def test_kafka_python_produces_and_consumes(
-    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+    kdc: Kdc, target: Target, keytab: Path, tmp_path: Path
 ) -> None:
     """It sends an authorization id that is not its user; as in Kafka, that changes nothing."""
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\n"
         "from kafka import KafkaConsumer, KafkaProducer\n"
-        "login = dict(bootstrap_servers=sys.argv[1], security_protocol='SASL_PLAINTEXT',\n"
+        "login = dict(bootstrap_servers=sys.argv[1], security_protocol=sys.argv[2],\n"
         "    sasl_mechanism='GSSAPI', sasl_kerberos_service_name='kafka',\n"
-        "    sasl_kerberos_domain_name='localhost')\n"
+        "    sasl_kerberos_domain_name='localhost', ssl_cafile=sys.argv[3] or None)\n"
         "producer = KafkaProducer(**login)\n"
         "producer.send('kafka-python', b'value').get(60)\n"
         "producer.close()\n"
@@ -123,12 +173,14 @@ def test_kafka_python_produces_and_consumes(
     tickets = f"FILE:{tmp_path / 'tickets'}"
     kinit = [str(kdc.kinit), "-k", "-t", str(keytab), "-c", tickets, "alice"]
     assert run(kdc, *kinit).returncode == 0
-    done = run(kdc, "env", f"KRB5CCNAME={tickets}", sys.executable, str(script), bootstrap(node))
+    arguments = [bootstrap(target.node), target.protocol, str(target.ca or "")]
+    done = run(kdc, "env", f"KRB5CCNAME={tickets}", sys.executable, str(script), *arguments)
     assert done.stdout == "value\n", done.stderr[-2000:]
 
 
+@TLS_LATER
 def test_librdkafka_produces_and_consumes(
-    kdc: Kdc, node: SparkraftNode, keytab: Path, tmp_path: Path
+    kdc: Kdc, target: Target, keytab: Path, tmp_path: Path
 ) -> None:
     """Debian's, by kcat: the wheel of confluent-kafka is built without GSSAPI."""
     found = kcat()
@@ -137,14 +189,16 @@ def test_librdkafka_produces_and_consumes(
     tickets = f"FILE:{tmp_path / 'tickets'}"
     kinit = f"{kdc.kinit} -k -t {keytab} -c {tickets} alice"
     settings = {
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": target.protocol,
         "sasl.mechanism": "GSSAPI",
         "sasl.kerberos.kinit.cmd": kinit,
     }
+    if target.ca is not None:
+        settings["ssl.ca.location"] = str(target.ca)
     both = f"{library_folders(found.parent / 'unpacked')}:{kdc.environment['LD_LIBRARY_PATH']}"
     program = found.parent / "unpacked" / "usr" / "bin" / "kcat"
     command = ["env", f"KRB5CCNAME={tickets}", f"LD_LIBRARY_PATH={both}", str(program)]
-    command += ["-b", bootstrap(node), "-t", "kcat"]
+    command += ["-b", bootstrap(target.node), "-t", "kcat"]
     command += [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
     done = run(kdc, *command, "-P", stdin="value\n")
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from sparkraft.cli import main as cli
 from sparkraft.client.security import ALLOWING, ALLOWING_FILES
 from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 from tests.support.kafka_tools import kafka_tool_command
+from tests.support.kafkajs import kafkajs_round_trip
 from tests.support.nodes import SparkraftNode
 from tests.support.ports import wait_until
 from tests.support.sasl import OAUTHBEARER, PLAIN, sasl_node
@@ -98,6 +99,11 @@ def test_kafka_python_produces(node: SparkraftNode) -> None:
     )
     producer.send("kafka-python", b"value").get(WAIT_SECONDS)
     producer.close()
+
+
+def test_kafkajs_produces_and_consumes(node: SparkraftNode) -> None:
+    sasl = {"mechanism": OAUTHBEARER, "token": ISSUES.token()}
+    assert kafkajs_round_trip(node.bootstrap, "kafkajs", sasl) == "value"
 
 
 def java_properties(token: Path) -> str:

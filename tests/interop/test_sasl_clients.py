@@ -10,8 +10,16 @@ import pytest
 
 from sparkraft.cli import main as cli
 from tests.support.kafka_tools import run_kafka_tool
+from tests.support.kafkajs import kafkajs_round_trip
 from tests.support.nodes import SparkraftNode
-from tests.support.sasl import MECHANISMS, PASSWORDS, SHA_256, client_properties, sasl_node
+from tests.support.sasl import (
+    MECHANISMS,
+    PASSWORDS,
+    SHA_256,
+    client_properties,
+    first_users,
+    sasl_node,
+)
 
 pytestmark = pytest.mark.real_clients
 
@@ -26,15 +34,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkraftNode]:
     made.format_as = ("--standalone", *first_users())
     with made as running:
         yield running
-
-
-def first_users() -> list[str]:
-    return [
-        word
-        for user, password in PASSWORDS.items()
-        for mechanism in MECHANISMS[1:]
-        for word in ("--add-scram", f"{mechanism}=[name={user},password={password}]")
-    ]
 
 
 @pytest.fixture
@@ -136,6 +135,12 @@ def test_aiokafka_produces_and_consumes(node: SparkraftNode, mechanism: str) -> 
                 assert (await consumer.getone()).value == b"value"
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafkajs_produces_and_consumes(node: SparkraftNode, mechanism: str) -> None:
+    sasl = {"mechanism": mechanism, "username": "alice", "password": PASSWORDS["alice"]}
+    assert kafkajs_round_trip(node.bootstrap, f"kafkajs-{mechanism}", sasl) == "value"
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

@@ -10,9 +10,11 @@ from typing import Self
 import pytest
 
 from sparkraft.security.jaas import KERBEROS_MODULE
+from tests.support.certificates import Authority, pem_configs
 from tests.support.nodes import SparkraftNode
 from tests.support.outside_tools import Missing, gssapi_package, kerberos, library_folders
 from tests.support.ports import accepts, lasting_ports, wait_until
+from tests.support.sasl import protocol_lines
 from tests.support.zookeeper import Ensemble, ZooKeeperServer
 
 REALM = "SPARKRAFT.TEST"
@@ -123,23 +125,37 @@ def module(keytab: Path, principal: str) -> str:
     )
 
 
-def client_properties(keytab: Path, principal: str) -> str:
-    """A Java client's properties file, which our tools read too."""
-    return (
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
+def client_properties(keytab: Path, principal: str, *, ca: Path | None = None) -> str:
+    """A Java client's properties file, which our tools read too; over TLS if it trusts a `ca`."""
+    return protocol_lines(ca) + (
+        "sasl.mechanism=GSSAPI\n"
         f"sasl.kerberos.service.name=kafka\nsasl.jaas.config={module(keytab, principal)}\n"
     )
 
 
-def gssapi_node(directory: Path, kdc: Kdc, keytab: Path, **overrides: str) -> SparkraftNode:
-    """A combined node: GSSAPI for clients and between nodes; underscores stand for dots."""
+def gssapi_node(
+    directory: Path,
+    kdc: Kdc,
+    keytab: Path,
+    *,
+    authority: Authority | None = None,
+    **overrides: str,
+) -> SparkraftNode:
+    """A combined node: GSSAPI for clients and between nodes; underscores stand for dots.
+
+    With an `authority` both listeners are SASL_SSL, with a certificate that it signs.
+    """
     node = SparkraftNode(directory)
     jaas = module(keytab, SERVICE)
+    protocol = "SASL_PLAINTEXT"
+    if authority is not None:
+        protocol = "SASL_SSL"
+        node.overrides |= pem_configs(authority.issue("node"), authority.ca_path)
     node.overrides |= {
         "listeners": f"CLIENTS://127.0.0.1:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
         "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
         "controller.quorum.bootstrap.servers": f"{HOST}:{node.controller_port}",
-        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "listener.security.protocol.map": f"CLIENTS:{protocol},CONTROLLER:{protocol}",
         "inter.broker.listener.name": "CLIENTS",
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.kerberos.service.name": "kafka",

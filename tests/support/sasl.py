@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sparkraft.security.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from tests.support.certificates import Authority, pem_configs
 from tests.support.nodes import SparkraftNode
 
 PASSWORDS = {"admin": "admin-secret-5713", "alice": "alice-secret-8264"}
@@ -31,17 +32,28 @@ def client_module(mechanism: str, user: str, password: str) -> str:
 
 
 def sasl_node(
-    directory: Path, *, mechanisms: tuple[str, ...] = MECHANISMS, **overrides: str
+    directory: Path,
+    *,
+    mechanisms: tuple[str, ...] = MECHANISMS,
+    authority: Authority | None = None,
+    **overrides: str,
 ) -> SparkraftNode:
-    """A combined node whose clients authenticate; underscores in names stand for dots."""
+    """A combined node whose clients authenticate; underscores in names stand for dots.
+
+    With an `authority` its client listener is SASL_SSL, with a certificate that it signs.
+    """
     node = SparkraftNode(directory)
-    listener = f"SASL_PLAINTEXT://127.0.0.1:{node.port}"
-    prefix = "listener.name.sasl_plaintext"
+    protocol = "SASL_PLAINTEXT" if authority is None else "SASL_SSL"
+    listener = f"{protocol}://127.0.0.1:{node.port}"
+    prefix = f"listener.name.{protocol.lower()}"
+    if authority is not None:
+        stores = pem_configs(authority.issue("node"), authority.ca_path, f"{prefix}.")
+        node.overrides |= stores
     node.overrides |= {
         "listeners": f"{listener},CONTROLLER://127.0.0.1:{node.controller_port}",
         "advertised.listeners": listener,
-        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": protocol,
         "sasl.enabled.mechanisms": ",".join(mechanisms),
         "sasl.mechanism.inter.broker.protocol": mechanisms[0],
         **{
@@ -54,9 +66,26 @@ def sasl_node(
     return node
 
 
-def client_properties(user: str = "alice", password: str = "", mechanism: str = PLAIN) -> str:
-    """A Java client's properties file, which our tools read too."""
+def first_users() -> list[str]:
+    """Options of `storage format` that create `PASSWORDS` with the mechanisms of SCRAM."""
+    return [
+        word
+        for user, password in PASSWORDS.items()
+        for mechanism in MECHANISMS[1:]
+        for word in ("--add-scram", f"{mechanism}=[name={user},password={password}]")
+    ]
+
+
+def client_properties(
+    user: str = "alice", password: str = "", mechanism: str = PLAIN, *, ca: Path | None = None
+) -> str:
+    """A Java client's properties file, which our tools read too; over TLS if it trusts a `ca`."""
     module = client_module(mechanism, user, password or PASSWORDS[user])
-    return (
-        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={module}\n"
-    )
+    return protocol_lines(ca) + f"sasl.mechanism={mechanism}\nsasl.jaas.config={module}\n"
+
+
+def protocol_lines(ca: Path | None) -> str:
+    """The lines of such a file that name the security protocol."""
+    protocol = "SASL_PLAINTEXT" if ca is None else "SASL_SSL"
+    stores = "".join(f"{key}={value}\n" for key, value in pem_configs(None, ca).items())
+    return f"security.protocol={protocol}\n{stores}"
