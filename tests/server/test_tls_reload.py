@@ -14,12 +14,14 @@ from sparkraft.protocol.messages.k44_incremental_alter_configs import (
 )
 from sparkraft.security.distinguished_name import subject_of
 from sparkraft.server.node import Node
-from tests.server.harness import create_topic, run, until
+from tests.server.harness import create_topic, node_in, run, until
 from tests.server.test_dynamic_configs import resource_of
 from tests.server.test_tls import client_configs, connect, node_over_tls
 from tests.support.certificates import Authority, named, pem_configs
+from tests.support.ports import lasting_ports
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
+CONTROLLERS_LOCATION = "listener.name.controller.ssl.keystore.location"
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,9 @@ async def alter(connection: Connection, key: str, value: str | None) -> tuple[in
     return result.error_code, result.error_message or ""
 
 
-async def served(node: Node, authority: Authority) -> bytes:
+async def served(node: Node, authority: Authority, listener: str = "SSL") -> bytes:
     """The certificate that a new connection gets."""
-    connection = await connect(node, client_configs(authority))
+    connection = await connect(node, client_configs(authority), listener)
     certificate = connection._transport.get_extra_info("ssl_object").getpeercert(True)  # type: ignore[union-attr]
     await connection.close()
     return bytes(certificate)
@@ -59,8 +61,7 @@ def test_a_key_store_is_replaced_for_new_connections(tmp_path: Path, authority: 
             assert await alter(old, LOCATION, str(renewed)) == (0, "")
             await until(lambda: _is_replaced(node, authority, before))
             await create_topic(old, "t")  # established connections live on
-            controllers = await connect(node, client_configs(authority), "CONTROLLER")
-            await controllers.close()
+            assert await served(node, authority, "CONTROLLER") == before, "another listener"
             assert await alter(old, LOCATION, None) == (0, "")
             await until(lambda: _is_served(node, authority, before))
             await old.close()
@@ -68,8 +69,65 @@ def test_a_key_store_is_replaced_for_new_connections(tmp_path: Path, authority: 
     run(test())
 
 
-async def _is_replaced(node: Node, authority: Authority, before: bytes) -> bool:
-    return await served(node, authority) != before
+def test_a_controller_listener_gets_a_key_store_of_its_own(tmp_path: Path, authority: Authority):
+    renewed = authority.issue("controllers", subject=named("node"))
+
+    async def test() -> None:
+        async with node_over_tls(tmp_path / "n", authority) as node:
+            before = await served(node, authority, "CONTROLLER")
+            connection = await connect(node, client_configs(authority))
+            assert await alter(connection, CONTROLLERS_LOCATION, str(renewed)) == (0, "")
+            await until(lambda: _is_replaced(node, authority, before, "CONTROLLER"))
+            assert await served(node, authority) == before, "another listener"
+            await connection.close()
+
+    run(test())
+
+
+def test_a_node_that_is_only_a_controller_replaces_its_key_store(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+):
+    store = tmp_path / "renewed.pem"
+    copied(authority.issue("first", subject=named("node")), store)
+
+    async def test() -> None:
+        (port,) = lasting_ports(1)
+        given = pem_configs(authority.issue("node"), authority.ca_path)
+        given |= {
+            "listeners": f"CONTROLLER://localhost:{port}",
+            "listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
+            "controller.quorum.voters": f"1@localhost:{port}",
+        }
+        async with node_in(tmp_path / "n", roles="controller", **given) as node:
+            at = "CONTROLLER"
+            before = await served(node, authority, at)
+            connection = await connect(node, client_configs(authority), at)
+
+            async def is_stored() -> bool:
+                code, said = await alter(connection, CONTROLLERS_LOCATION, str(store))
+                assert code in {0, ErrorCode.NOT_CONTROLLER}, said
+                return code == 0
+
+            await until(is_stored)
+            await until(lambda: _is_replaced(node, authority, before, at))
+            first = await served(node, authority, at)
+            copied(authority.issue("second", subject=named("node")), store)
+            assert await served(node, authority, at) == first
+            assert await alter(connection, "max.connections", "1000") == (0, "")
+            await until(lambda: _is_replaced(node, authority, first, at))
+            second = await served(node, authority, at)
+            assert await alter(connection, CONTROLLERS_LOCATION, "/none.pem") == (0, "")
+            await until(lambda: "the TLS stores in use are kept" in caplog.text)
+            assert await served(node, authority, at) == second
+            await connection.close()
+
+    run(test())
+
+
+async def _is_replaced(
+    node: Node, authority: Authority, before: bytes, listener: str = "SSL"
+) -> bool:
+    return await served(node, authority, listener) != before
 
 
 async def _is_served(node: Node, authority: Authority, certificate: bytes) -> bool:

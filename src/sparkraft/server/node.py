@@ -29,7 +29,7 @@ from sparkraft.server.listeners import NodeListeners, limits_of, listener_tls
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
-from sparkraft.server.node_tls import NodeTls
+from sparkraft.server.node_tls import NodeTls, stores_follower
 from sparkraft.server.openness import openness
 from sparkraft.server.sasl_config import sasl_of_listeners
 from sparkraft.server.scram_logins import ScramLogins
@@ -289,6 +289,9 @@ class Node:
         self._publisher = followers.publisher
         publish_acls(self.raft, self.authorizer, self._publisher)
         self.channel = followers.channel
+        if not self.config.is_broker:  # a broker's follow its dynamic configs
+            assert self._tls is not None
+            followers.publisher.follow(stores_follower(self._tls, self.config.node_id))
         self._quotas = followed_quotas(self.config, followers.publisher, self.env, self.spawn)
         await self._listeners.serve(self.controller_services, controller=True, quotas=self._quotas)
         await self.raft.start()

@@ -7,6 +7,9 @@ A new context serves new connections; established ones keep theirs. Kafka's two 
 
 A replacement that breaks Kafka's rules (`tls.loaded`) is refused, and nothing changes.
 
+A node that is only a controller follows its own configs by `stores_follower`. Like Kafka's
+controllers (`ControllerServer`, `DynamicConfigPublisher`), it does not check them beforehand.
+
 Not here: a broker's dynamic configs (`server.broker.dynamic_configs`).
 """
 
@@ -15,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sparkraft.metadata.configs.broker import listener_key
+from sparkraft.metadata.image import ResourceType
 from sparkraft.security.tls_settings import TlsConfigError, TlsSettings, check_listener
 from sparkraft.server.config import ConfigError
 from sparkraft.server.tls_config import HTTP_LISTENER, serves_https, tls_settings_of
@@ -23,6 +27,7 @@ from sparkraft.tls.loaded import LoadedTls, check_replacement, load_tls
 if TYPE_CHECKING:
     import ssl
 
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.config import NodeConfig
 
 log = logging.getLogger(__name__)
@@ -148,6 +153,20 @@ class NodeTls:
             return load_tls(settings, serves=serves)
         except TlsConfigError as error:
             raise ConfigError(f"listener {name}: {error}") from error
+
+
+def stores_follower(tls: NodeTls, node_id: int) -> "Callable[[ClusterImage], None]":
+    """Applies the configs of this node in each image that changes them."""
+    seen: object = None
+
+    def update(image: "ClusterImage") -> None:
+        nonlocal seen
+        own = image.config(ResourceType.BROKER, str(node_id))
+        if own is not seen:
+            seen = own
+            tls.apply(dict(own.items()))
+
+    return update
 
 
 def _stores_in(listener: str, dynamic: Mapping[str, str]) -> dict[str, str]:
