@@ -4,6 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
@@ -11,6 +13,7 @@ from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.security import secured_connect
 from sparkraft.client.values import NewTopic
 from sparkraft.server.node import Node
+from sparkraft.tls.stream import TlsFailedError
 from tests.server.harness import run, until
 from tests.server.test_three_nodes_in_one_loop import IDS, Nodes
 from tests.support.certificates import Authority, pem_configs
@@ -91,5 +94,52 @@ def test_a_node_with_a_certificate_of_another_authority_is_left_out(tmp_path: Pa
             image = nodes.running[1].broker.image  # type: ignore[union-attr]
             assert sorted(image.brokers) == [1, 2]
             assert not starting.done()
+
+    run(test())
+
+
+def test_nodes_compare_the_names_of_certificates(tmp_path: Path):
+    """One node's is for another host: no other node connects to it, though it is of the right
+    authority, and the node may still connect to the others."""
+    authority = Authority(tmp_path / "authority")
+    admin = client_of("admin", authority)
+
+    async def test() -> None:
+        nodes = Nodes(tmp_path)
+        secured(nodes, authority)
+        elsewhere = authority.issue("node3", hosts=["elsewhere.example"])
+        nodes.configs[3] |= pem_configs(elsewhere, authority.ca_path)
+        for n in IDS:
+            nodes.configs[n]["replica.lag.time.max.ms"] = "1000"
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(lambda: nodes.stop(*nodes.running))
+            await nodes.start(1, 2)
+            reached = bootstrap(nodes)
+            await nodes.start(3)
+            cluster = await stack.enter_async_context(
+                Cluster(reached, connect=secured_connect(admin))
+            )
+            new = [
+                NewTopic(name="led-by-1", assignment={0: [1, 2, 3]}),
+                NewTopic(name="led-by-3", assignment={0: [3, 1, 2]}),
+            ]
+            for outcome in (await Admin(cluster).create_topics(new)).values():
+                assert not isinstance(outcome, KafkaError), outcome
+
+            def isr(topic: str) -> set[int]:
+                broker = nodes.running[1].broker
+                assert broker is not None
+                found = broker.image.topic(topic)
+                return set() if found is None else set(found.partitions[0].isr)
+
+            await until(lambda: isr("led-by-3") == {3})
+            assert isr("led-by-1") == {1, 2, 3}
+            assert nodes.running[3].listeners[0].tls_failures > 0
+            dialing = nodes.running[1]._dialing
+            assert dialing is not None
+            with pytest.raises(TlsFailedError, match="is not valid for"):
+                await dialing.to_brokers(
+                    asyncio.Protocol, "127.0.0.1", nodes.running[3].ports["PLAINTEXT"]
+                )
 
     run(test())
