@@ -9,7 +9,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.client.connection import Connection
-from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode, encode, encode_parts
 from sparkraft.protocol.messages.k01_fetch import FetchRequest
 from sparkraft.protocol.messages.k02_list_offsets import ListOffsetsRequest
@@ -30,6 +30,9 @@ from sparkraft.protocol.messages.k49_alter_client_quotas import (
     OpData,
 )
 from sparkraft.protocol.messages.k52_vote import VoteRequest
+from sparkraft.protocol.messages.k56_alter_partition import AlterPartitionRequest
+from sparkraft.protocol.messages.k62_broker_registration import BrokerRegistrationRequest
+from sparkraft.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from sparkraft.server.api import k00_produce
 from sparkraft.server.api.registry import served_apis
 from sparkraft.server.network.dispatch import Route, encode_response
@@ -463,6 +466,41 @@ def test_a_controller_listener_holds_the_quota_of_time(tmp_path):
             response = await limited.send(DescribeConfigsRequest(resources=[]), version=4)
             assert response.throttle_time_ms == 1_000
             for sender in (client, exempt, limited):
+                await sender.close()
+
+    run(test())
+
+
+OF_BROKERS = {
+    "heartbeat": BrokerHeartbeatRequest(broker_id=9, broker_epoch=1),
+    "registration": BrokerRegistrationRequest(broker_id=9, cluster_id="another"),
+    "AlterPartition": AlterPartitionRequest(broker_id=9, broker_epoch=1),
+}
+"""What brokers send to controllers, refused for its content."""
+
+
+@pytest.mark.parametrize("name", OF_BROKERS)
+def test_what_brokers_send_to_a_controller_has_no_quota_of_time_unless_it_is_denied(tmp_path, name):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node, "CONTROLLER")
+            broker = await connect(node, "CONTROLLER")
+            await set_quota(node, client, LOOP, TINY)
+            await until(lambda: controller_listener(node).quotas.is_active)
+            denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            for _ in range(2):
+                answer = await broker.send(OF_BROKERS[name])
+                assert answer.error_code not in {ErrorCode.NONE, denied}
+                assert answer.throttle_time_ms == 0
+            assert not _muted(node)
+            controller_listener(node).authorizer = Deciding()
+            port = node.ports["CONTROLLER"]
+            stranger = await Connection.open("127.0.0.1", port, negotiate=False)
+            version = API_INFO[ApiKey(OF_BROKERS[name].SCHEMA.key)].max_version
+            answer = await stranger.send(OF_BROKERS[name], version=version)
+            assert answer.error_code == denied
+            assert len(_muted(node)) == 1
+            for sender in (client, broker, stranger):
                 await sender.close()
 
     run(test())
