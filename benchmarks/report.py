@@ -38,6 +38,8 @@ class Row:
     @property
     def promise(self) -> str:
         """What is promised, in words."""
+        if self.at_least is not None and self.at_most is not None:
+            return f"{self.at_least:g} to {self.at_most:g}"
         if self.at_least is not None:
             return f"≥ {self.at_least:g}"
         return f"≤ {self.at_most:g}" if self.at_most is not None else ""

@@ -4,8 +4,8 @@
 
 Each connection has `IN_FLIGHT` requests on the way: while the responses of one are read, the node
 works for the others. Responses are counted and not decoded, so the client's own work is small. What
-the first `SKIPPED` seconds bring does not count. Prints requests, bytes in both directions and
-seconds as JSON.
+the first `SKIPPED` seconds bring does not count. Prints requests, bytes in both directions, seconds
+and what had come by when as JSON.
 
 The C load generator has no TLS; a comparison needs one client for both.
 """
@@ -16,13 +16,20 @@ import ssl
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import BUILD, ROOT, cpu_seconds
 
 HOST = "127.0.0.1"
 BUFFER_BYTES = 1 << 20
+
+SAMPLE_S = 0.1
+"""Time between two samples of `Load.samples`, at least."""
+
+Samples = list[tuple[float, int, int]]
+"""Seconds since the beginning, and the bytes out and in until then, all without what is skipped."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,15 @@ class Load:
     bytes_in: int
     seconds: float
     cpu_seconds: float
+    samples: Samples = field(default_factory=list)
+
+    def furthest_out(self, rate: float, length: float) -> float:
+        """How far bytes out were from `rate` bytes a second in any `length` seconds, in percent."""
+        return furthest([(at, out) for at, out, _ in self.samples], rate, length)
+
+    def furthest_in(self, rate: float, length: float) -> float:
+        """The same of bytes in."""
+        return furthest([(at, into) for at, _, into in self.samples], rate, length)
 
     @property
     def per_second(self) -> float:
@@ -44,6 +60,20 @@ class Load:
     def cpu_us(self) -> float:
         """Server CPU a request, in µs."""
         return self.cpu_seconds / max(self.requests, 1) * 1e6
+
+
+def furthest(samples: list[tuple[float, int]], rate: float, length: float) -> float:
+    """See `Load.furthest_out`; `samples` are times and totals."""
+    found = [0.0]
+    end = 0
+    for at, before in samples:
+        while end < len(samples) and samples[end][0] < at + length:
+            end += 1
+        if end == len(samples):
+            break
+        until, after = samples[end]
+        found.append(abs((after - before) / (until - at) / rate - 1) * 100)
+    return max(found)
 
 
 @dataclass(frozen=True)
@@ -89,7 +119,7 @@ def receive(connection: socket.socket, responses: int, buffer: memoryview) -> in
     return total
 
 
-def send_all(port: int, frames: list[bytes], shape: Shape, ca: str) -> dict[str, float]:
+def send_all(port: int, frames: list[bytes], shape: Shape, ca: str) -> dict[str, Any]:
     """Send round and round until the time is over."""
     connections = [dial(port, ca) for _ in range(shape.connections)]
     turn, buffer = 0, memoryview(bytearray(BUFFER_BYTES))
@@ -106,6 +136,7 @@ def send_all(port: int, frames: list[bytes], shape: Shape, ca: str) -> dict[str,
     counts_from, ends = begun + shape.skipped, begun + shape.skipped + shape.seconds
     requests = bytes_out = bytes_in = 0
     started = now = begun
+    samples: Samples = []
     while now < ends:
         for connection in connections:
             received = receive(connection, shape.in_flight, buffer)
@@ -118,6 +149,8 @@ def send_all(port: int, frames: list[bytes], shape: Shape, ca: str) -> dict[str,
                 requests += shape.in_flight
                 bytes_out += len(sent)
                 bytes_in += received
+                if not samples or now - started - samples[-1][0] >= SAMPLE_S:
+                    samples.append((now - started, bytes_out, bytes_in))
     for connection in connections:
         connection.close()
     return {
@@ -125,6 +158,7 @@ def send_all(port: int, frames: list[bytes], shape: Shape, ca: str) -> dict[str,
         "bytes_out": bytes_out,
         "bytes_in": bytes_in,
         "seconds": now - started,
+        "samples": samples,
     }
 
 
@@ -158,7 +192,7 @@ class Running:
         found = json.loads(output)
         return Load(
             int(found["requests"]), int(found["bytes_out"]), int(found["bytes_in"]),
-            found["seconds"], used,
+            found["seconds"], used, [(at, out, into) for at, out, into in found["samples"]],
         )  # fmt: skip
 
 
