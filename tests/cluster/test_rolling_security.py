@@ -1,10 +1,11 @@
 """A running cluster is secured node by node and gets new certificates, under load: nothing is lost.
 
 The steps are those of docs/SECURITY.md ("From open to closed"), without the controllers, which stop
-together: a second listener, clients move to it, brokers move to it, the first one is removed.
+together: a second listener, clients move to it, brokers move to it, the first one is removed. All
+nodes are ours, or one is Kafka's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sparkraft.security.secret import Secret
 from sparkraft.simulation.workload.history import History, acknowledged, check
 from tests.cluster.conftest import STEADY
 from tests.support.certificates import Authority, pem_configs
-from tests.support.clusters import Cluster, Member
+from tests.support.clusters import Cluster, Kind, Member
 from tests.support.ports import lasting_ports, wait_until
 from tests.support.record_clients import LibrdkafkaProducer, TailReader, read_everything
 from tests.support.replicas import until_in_sync
@@ -42,8 +43,9 @@ USER = Login(SHA_512, "admin", Secret(PASSWORDS["admin"]))
 class Rolled:
     """The cluster, its load, and each step."""
 
-    def __init__(self, directory: Path) -> None:
-        self.cluster = Cluster(directory, [Member(n) for n in IDS], overrides=SETTINGS)
+    def __init__(self, directory: Path, kinds: Sequence[Kind], jars: Path | None = None) -> None:
+        members = [Member(n, kind) for n, kind in zip(IDS, kinds, strict=True)]
+        self.cluster = Cluster(directory, members, overrides=SETTINGS, jars=jars)
         self.authority = Authority(directory / "authority")
         self.ports = dict(zip(IDS, lasting_ports(len(IDS)), strict=True))
         self.stores = {n: self.authority.issue(f"node-{n}") for n in IDS}
@@ -167,7 +169,16 @@ def serial_number(port: int) -> int:
 def test_an_open_cluster_is_secured_and_its_certificates_are_replaced_under_load(
     tmp_path: Path,
 ) -> None:
-    rolled = Rolled(tmp_path)
+    is_secured_under_load(Rolled(tmp_path, ("sparkraft",) * 3))
+
+
+@pytest.mark.java
+def test_so_is_a_cluster_with_a_node_of_kafka(tmp_path: Path, kafka_jars: Path) -> None:
+    """Brokers of either kind connect to the new listener of the other."""
+    is_secured_under_load(Rolled(tmp_path, ("sparkraft", "sparkraft", "kafka"), kafka_jars))
+
+
+def is_secured_under_load(rolled: Rolled) -> None:
     cluster = rolled.cluster
     with cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=len(IDS))
