@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +21,13 @@ from typing import NamedTuple
 from sparkraft.client.security import secured_connect
 from sparkraft.security.login import Login
 from sparkraft.security.secret import Secret
-from sparkraft.security.standard_authorizer import CLASS_NAME
 from tests.support.certificates import Authority, pem_configs
 from tests.support.clusters import Cluster, Kind, Member
 from tests.support.jvm import java_command
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.kafka_tools import kafka_tool_command
-from tests.support.sasl import PASSWORDS, PLAIN, SHA_256, SHA_512, server_module
+from tests.support.sasl import PASSWORDS, PLAIN, SHA_256, SHA_512
+from tools.librdkafka_security import ENTRIES, WITHOUT_OIDC, Securing, has_oidc, secured
 
 TRANSACTIONS = ("0103", "0129", "0090", "0094")
 GROUPS = (
@@ -88,80 +89,6 @@ class Outcome(NamedTuple):
 Row = tuple[str, ...]
 Column = dict[Row, Outcome]
 """The outcomes on clusters of one kind, by the row of the table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Securing:
-    """How a cluster is secured, and the tests for it.
-
-    Attributes:
-        node: configs of the nodes.
-        client: lines of the configuration of the tests.
-        runs: tests, each with the substring that selects its parts, "" for all.
-    """
-
-    node: Mapping[str, str]
-    client: Mapping[str, str]
-    runs: Sequence[tuple[str, str]]
-
-
-REAUTHENTICATION = tuple(
-    ("0142", f"do_test_{part}") for part in ("producer", "consumer", "txn_producer")
-)
-CREDENTIALS = ("0135", "do_test:")
-"""Both without the parts of share groups, which our nodes do not serve."""
-
-ENTRIES = Securing(
-    node={"authorizer.class.name": CLASS_NAME, "allow.everyone.if.no.acl.found": "true"},
-    client={"test.timeout.multiplier": "3"},
-    runs=[("0115", ""), ("0119", "")],
-)
-"""0119 has 20 seconds for 15 seconds of reading and four runs of kafka-acls.sh."""
-
-
-def by_mechanism(mechanism: str, protocol: str, authority: Authority) -> Securing:
-    """Listeners with SASL; nodes connect to each other by PLAIN.
-
-    Sessions end after ten seconds: clients renew them a tenth earlier, and with five a busy machine
-    is late now and then.
-    """
-    prefix = "listener.name.plaintext"
-    mechanisms = list(dict.fromkeys([PLAIN, mechanism]))
-    stores = pem_configs(authority.issue("node"), authority.ca_path)
-    return Securing(
-        node={
-            "listener.security.protocol.map": f"PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "sasl.enabled.mechanisms": ",".join(mechanisms),
-            "sasl.mechanism.inter.broker.protocol": PLAIN,
-            **{
-                f"{prefix}.{each.lower()}.sasl.jaas.config": server_module(each)
-                for each in mechanisms
-            },
-            "connections.max.reauth.ms": "10000",
-            **(stores if protocol == "SASL_SSL" else {}),
-        },
-        client={
-            "security.protocol": protocol,
-            "sasl.mechanism": mechanism,
-            "sasl.username": "admin",
-            "sasl.password": PASSWORDS["admin"],
-            "ssl.ca.location": str(authority.ca_path),
-        },
-        runs=[CREDENTIALS, *REAUTHENTICATION],
-    )
-
-
-def secured(authority: Authority) -> dict[str, Securing]:
-    """Name → what is tested."""
-    pairs = [(PLAIN, "SASL_PLAINTEXT"), (SHA_256, "SASL_PLAINTEXT"), (SHA_512, "SASL_SSL")]
-    return {
-        "access control": ENTRIES,
-        **{
-            f"{mechanism}, {protocol}": by_mechanism(mechanism, protocol, authority)
-            for mechanism, protocol in pairs
-        },
-    }
 
 
 def kafkas_commands(folder: Path, jars: Path) -> Path:
@@ -283,20 +210,25 @@ def measure(kind: Kind, folder: Path, chosen: argparse.Namespace) -> Column:
 def measure_security(kind: Kind, folder: Path, chosen: argparse.Namespace) -> Column:
     """The outcomes on secured clusters of `kind`, by what is secured, test and part."""
     authority = Authority(folder / f"{kind}-authority")
-    variables = _variables(folder, kind)
+    commands = _variables(folder, kind)
     found: Column = {}
-    for place, (name, securing) in enumerate(secured(authority).items()):
-        runs = {
-            (name, number, part or "all parts"): Run(
-                number, part=part, client=securing.client, variables=variables
-            )
-            for number, part in securing.runs
-            if not chosen.numbers or number in chosen.numbers
-        }
-        if not runs or (chosen.securing or name) not in name:
-            continue
-        with _secured_cluster(kind, folder / f"{kind}-{place}", securing) as cluster:
-            found |= outcomes(chosen.source, cluster, runs, chosen.at_once, kind)
+    with ExitStack() as stack:
+        for place, (name, securing) in enumerate(secured(authority, stack).items()):
+            variables = {**commands, **securing.variables}
+            runs = {
+                (name, number, part or "all parts"): Run(
+                    number, part=part, client=securing.client, variables=variables
+                )
+                for number, part in securing.runs
+                if not chosen.numbers or number in chosen.numbers
+            }
+            if not runs or (chosen.securing or name) not in name:
+                continue
+            if "sasl.oauthbearer.method" in securing.client and not has_oidc(chosen.source):
+                print(WITHOUT_OIDC, file=sys.stderr)
+                continue
+            with _secured_cluster(kind, folder / f"{kind}-{place}", securing) as cluster:
+                found |= outcomes(chosen.source, cluster, runs, chosen.at_once, kind)
     return found
 
 
@@ -312,6 +244,8 @@ def _secured_cluster(kind: Kind, folder: Path, securing: Securing) -> Cluster:
     for node in cluster.nodes.values():
         more = (word for user in users for word in ("--add-scram", user))
         node.format_as = (*node.format_as, *more)
+        if securing.java_flags:
+            node.environment["JAVA_TOOL_OPTIONS"] = securing.java_flags
     return cluster
 
 
