@@ -28,6 +28,7 @@ from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.records.batch import iter_batches
 from sparkraft.simulation.checks import versions
+from sparkraft.simulation.checks.append_checks import AppendChecks
 from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
 from sparkraft.simulation.checks.folder_checks import FolderChecks, folders_watched
 from sparkraft.simulation.checks.group_checks import GroupChecks
@@ -71,6 +72,7 @@ class NodeChecks:
         self.registrations = RegistrationChecks(probe, self.require)
         self.storage = StorageChecks(probe, self.require)
         self.loops = LoopChecks(probe, self.require)
+        self.appends = AppendChecks(probe, self.require)
         self.folders = FolderChecks(probe, self.require)
         self.processes = ProcessChecks(probe, self.require)
         self.explanations = ExplanationChecks(probe, self.require)
@@ -132,6 +134,7 @@ class NodeChecks:
                 on_expired=self.storage.on_expired,
             ),
             work_watched(self.loops),
+            self.appends.watching(),
             folders_watched(self.folders),
             self.shards.watching(),
         ):

@@ -45,6 +45,7 @@ class ZooKeeperNodeChecks(NodeChecks):
                 on_expired=self.storage.on_expired,
             ),
             work_watched(self.loops),
+            self.appends.watching(),
             folders_watched(self.folders),
             self.shards.watching(),
             self.zookeeper.watching(),
