@@ -9,6 +9,7 @@ import pytest
 
 from sparkraft.cli import main as cli
 from sparkraft.pipeline import batch_log, spec, status
+from sparkraft.pipeline.batch_figures import NOTHING, BatchFigures, SetAside
 from sparkraft.pipeline.metrics import PipelineMetrics, parsed_listen
 from sparkraft.pipeline.progress import progress_of
 from tests.pipeline.test_fetch_and_produce import everything, options_for, read
@@ -49,8 +50,15 @@ def checkpoint(tmp_path):
     return str(tmp_path / "n")
 
 
+ASIDE = SetAside(misfits=5, ignored=6, dead_letters=7)
+
+
+def progress(batch=7):
+    return replace(progress_of({**REPORT, "batchId": batch}), set_aside=ASIDE)
+
+
 def document(batch=7):
-    return batch_log.document("n", progress_of({**REPORT, "batchId": batch}))
+    return batch_log.document("n", progress(batch))
 
 
 def test_a_batch_is_described_by_one_document():
@@ -64,6 +72,9 @@ def test_a_batch_is_described_by_one_document():
         "lag": 20,
         "late": 4,
         "damaged": 2,
+        "misfits": 5,
+        "ignored": 6,
+        "dead_letters": 7,
         "durations_ms": {"triggerExecution": 1500, "addBatch": 900, "commitOffsets": 40},
         "watermark": "2025-12-31T00:00:00.000Z",
         "state_rows": 22,
@@ -72,6 +83,22 @@ def test_a_batch_is_described_by_one_document():
             {"start": {"t": {"0": 0}}, "end": {"t": {"0": 10}}, "latest": {"t": {"0": 30}}}
         ],
     }
+
+
+def test_what_sinks_in_another_process_set_aside_is_unknown():
+    unknown = batch_log.document("n", replace(progress(), set_aside=None))
+    assert [unknown[name] for name in ("misfits", "ignored", "dead_letters")] == [None] * 3
+
+
+def test_a_batch_that_is_repeated_is_counted_once():
+    figures = BatchFigures()
+    figures.note_set_aside(3, 0, SetAside(misfits=9))
+    assert figures.take_set_aside(3) == SetAside(misfits=9)
+    for _ in range(2):
+        figures.note_set_aside(4, 0, SetAside(misfits=1, ignored=2))
+        figures.note_set_aside(4, 1, SetAside(dead_letters=3))
+    assert figures.take_set_aside(4) == SetAside(1, 2, 3)
+    assert figures.take_set_aside(4) == figures.take_set_aside(5) == NOTHING
 
 
 def test_a_reader_follows_the_file_also_over_a_line_that_was_cut_off(checkpoint, tmp_path):
@@ -138,7 +165,7 @@ def test_watch_prints_batches_until_the_pipeline_has_stopped(checkpoint, tmp_pat
     assert len(lines) == 11
     assert lines[-2] == (
         "2026-01-01T00:00:00.000Z  batch 11  1.5 s  records 10  lag 20  late 4  damaged 2  "
-        "(addBatch 900 ms, commitOffsets 40 ms)"
+        "misfits 5  ignored 6  (addBatch 900 ms, commitOffsets 40 ms)"
     )
     assert lines[-1] == "n is failed: no disk"
 
@@ -153,13 +180,15 @@ def test_metrics_are_served_to_prometheus():
             return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
 
         assert scraped()['sparkraft_pipeline_lag_offsets{pipeline="n"}'] == "NaN"
-        metrics.observe(progress_of(REPORT))
-        metrics.observe(progress_of({**REPORT, "batchId": 8}))
+        metrics.observe(progress(7))
+        metrics.observe(progress(8))
+        metrics.observe(replace(progress(9), set_aside=None))
         found = scraped()
     expected = {
-        "records_total": 20.0, "late_records_total": 8.0, "damaged_records_total": 4.0,
-        "batch_seconds_count": 2.0, "batch_seconds_sum": 3.0, "last_batch": 8.0,
-        "lag_offsets": 20.0,
+        "records_total": 30.0, "late_records_total": 12.0, "damaged_records_total": 6.0,
+        "batch_seconds_count": 3.0, "batch_seconds_sum": 4.5, "last_batch": 9.0,
+        "lag_offsets": 20.0, "misfit_rows_total": 10.0, "ignored_values_total": 12.0,
+        "dead_letters_total": 14.0,
     }  # fmt: skip
     for name, value in expected.items():
         assert float(found[f'sparkraft_pipeline_{name}{{pipeline="n"}}']) == value

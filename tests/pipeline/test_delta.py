@@ -9,6 +9,7 @@ from pyspark.sql import Row
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkraft.pipeline import sinks, spec
+from sparkraft.pipeline.batch_figures import BatchFigures, SetAside
 from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.delta import DeltaSink, Stored
 from sparkraft.pipeline.spec import SpecError
@@ -169,10 +170,12 @@ on_error = "dead_letter"
 def test_misfits_are_dead_letters_before_the_table_has_their_batch(sink, tmp_path):
     sink()
     pipeline = spec.parse(DEAD, folder=tmp_path, values={})
-    write = sinks._delta(pipeline.sinks[0], pipeline)
+    figures = BatchFigures()
+    write = sinks.in_order(pipeline, figures=figures)
     columns = {"id": [3.0, 4.5], "a": [1.0, 1.0], "s": [{"x": 1}] * 2}
     for _ in range(2):
         write(Batch(pa.table(columns)), QueryBatch("q", 1))
+    assert figures.take_set_aside(1) == SetAside(misfits=1, dead_letters=1)
     assert [row["id"] for row in stored(sink())] == [1, 2, 3]
     (letter,) = DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().to_pylist()
     assert json.loads(letter["value"]) == {"id": 4.5, "a": 1.0, "s": {"x": 1}}
@@ -193,6 +196,19 @@ def test_misfits_are_dropped_and_counted(sink, tmp_path, caplog):
     text = text[0] + text[2][text[2].index("[[sink]]") :].replace("dead_letter", "drop")
     pipeline = spec.parse(text, folder=tmp_path, values={})
     columns = {"id": [3.0, 4.5], "a": [1.0, 1.0], "s": [{"x": 1}] * 2}
-    sinks._delta(pipeline.sinks[0], pipeline)(Batch(pa.table(columns)), QueryBatch("q", 1))
+    figures = BatchFigures()
+    write = sinks.in_order(pipeline, figures=figures)
+    write(Batch(pa.table(columns)), QueryBatch("q", 1))
     assert [row["id"] for row in stored(sink())] == [1, 2, 3]
     assert "batch 1: left out 1 rows" in caplog.text
+    assert figures.take_set_aside(1) == SetAside(misfits=1)
+
+
+def test_values_of_columns_that_the_table_lacks_are_counted(sink, tmp_path):
+    sink()
+    text = DEAD.partition("[dead_letter]")[0] + DEAD[DEAD.index("[[sink]]") :]
+    text = text.replace('on_error = "dead_letter"', 'schema_changes = "ignore"')
+    pipeline, figures = spec.parse(text, folder=tmp_path, values={}), BatchFigures()
+    rows = pa.table({"id": [3, 4], "new": ["x", None], "other": ["y", "z"]})
+    sinks.in_order(pipeline, figures=figures)(Batch(rows), QueryBatch("q", 1))
+    assert figures.take_set_aside(1) == SetAside(ignored=3)

@@ -8,6 +8,7 @@ import pytest
 from sparkraft.cli import main as cli
 from sparkraft.pipeline import check, progress, query, session, spec
 from sparkraft.pipeline import run as running
+from sparkraft.pipeline.batch_figures import SetAside
 from sparkraft.pipeline.places import OptionError
 
 FILE = """
@@ -181,3 +182,9 @@ def test_the_line_of_a_batch_counts_damaged_records():
     assert str(report(latestOffset={"t": {"0": 10, "1": 5}})).endswith(
         "lag         0    1.0 s  2 damaged"
     )
+
+
+def test_the_line_of_a_batch_counts_what_sinks_set_aside():
+    batch = report(latestOffset={"t": {"0": 10, "1": 5}})
+    batch = replace(batch, set_aside=SetAside(misfits=3, ignored=4))
+    assert str(batch).endswith("2 damaged  3 rows do not fit  4 values ignored")

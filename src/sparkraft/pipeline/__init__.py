@@ -29,6 +29,7 @@ protocol itself and hands Spark Arrow batches.
     upkeep, iceberg_upkeep   compaction of their files     conflicts   commits beside others
     status    states of pipelines           cases  `pipeline test`
     progress  Spark's reports               batch_log, metrics   its files and metrics
+    batch_figures   what Spark's reports lack
 
 Invariants:
     * A batch is named by its start and end offsets alone; planning it again gives the same tasks.

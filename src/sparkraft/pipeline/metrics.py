@@ -40,6 +40,13 @@ class PipelineMetrics:
         self._records = counter("records", "Records read").labels(name)
         self._late = counter("late_records", "Rows dropped by the watermark").labels(name)
         self._damaged = counter("damaged_records", "Records that do not fit").labels(name)
+        self._misfits = counter("misfit_rows", "Rows that do not fit their sink").labels(name)
+        self._ignored = counter(
+            "ignored_values", "Values of columns that the table does not have"
+        ).labels(name)
+        self._letters = counter("dead_letters", "Records and rows written as dead letters").labels(
+            name
+        )
         self._seconds = Histogram(
             _PREFIX + "batch_seconds", "Duration of a batch", ["pipeline"], buckets=_SECONDS,
             registry=self.registry,
@@ -61,6 +68,10 @@ class PipelineMetrics:
         self._records.inc(progress.records)
         self._late.inc(progress.dropped)
         self._damaged.inc(progress.damaged)
+        if progress.set_aside is not None:
+            self._misfits.inc(progress.set_aside.misfits)
+            self._ignored.inc(progress.set_aside.ignored)
+            self._letters.inc(progress.set_aside.dead_letters)
         self._seconds.observe(progress.seconds)
         self._batch.set(progress.batch_id)
         self._ended.set_to_current_time()

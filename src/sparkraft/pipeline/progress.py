@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline import offsets as plan
+from sparkraft.pipeline.batch_figures import NOTHING, SetAside
 from sparkraft.pipeline.options import source_options
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Progress:
     """Rows dropped by the watermark."""
     damaged: int
     """Records left out because their value does not fit the schema."""
+    set_aside: SetAside | None = NOTHING
+    """What the sinks left out; None if they run in another process."""
     is_batch: bool
     """Whether something was written; a trigger without data bears the next batch's number."""
     end: dict[TopicPartition, int]
@@ -56,17 +59,21 @@ class Progress:
             "lag": self.lag,
             "late": self.dropped,
             "damaged": self.damaged,
+            **(self.set_aside._asdict() if self.set_aside else dict.fromkeys(SetAside._fields)),
         }
 
     def __str__(self) -> str:
         """One line for a person."""
         dropped = f"  {self.dropped} too late" if self.dropped else ""
         damaged = f"  {self.damaged} damaged" if self.damaged else ""
+        aside = self.set_aside or NOTHING
+        misfits = f"  {aside.misfits} rows do not fit" if aside.misfits else ""
+        ignored = f"  {aside.ignored} values ignored" if aside.ignored else ""
         lag = "unknown" if self.lag is None else f"{self.lag:,}"
         rate = f"{self.records_per_second:>9,.0f}/s"
         return (
             f"batch {self.batch_id:>4}  {self.records:>9,} records  {rate}  "
-            f"lag {lag:>9}  {self.seconds:5.1f} s{dropped}{damaged}"
+            f"lag {lag:>9}  {self.seconds:5.1f} s{dropped}{damaged}{misfits}{ignored}"
         )
 
 

@@ -33,6 +33,7 @@ from sparkraft.pipeline import (
     status,
 )
 from sparkraft.pipeline import check as checks
+from sparkraft.pipeline.batch_figures import BatchFigures
 from sparkraft.pipeline.exactly_once import Committer
 from sparkraft.pipeline.lag_group import LagGroup, is_one_cluster
 from sparkraft.pipeline.metrics import PipelineMetrics
@@ -81,8 +82,14 @@ def run(
 
     metrics = PipelineMetrics(pipeline.name)
     topic_log = _topic_log(pipeline)
+    # A server of Spark Connect runs the sinks in a process of its own.
+    figures = None if connect.is_connect(pipeline.master) else BatchFigures()
 
     def report(progress: Progress) -> None:
+        if figures is None:
+            progress = replace(progress, set_aside=None)
+        elif progress.is_batch:
+            progress = replace(progress, set_aside=figures.take_set_aside(progress.batch_id))
         status.write(checkpoint, **progress.figures())
         if progress.is_batch:
             document = batch_log.document(pipeline.name, progress)
@@ -99,7 +106,7 @@ def run(
             group = _lag_group(pipeline, spark)
             while _waited_for_resume(checkpoint, should_stop):
                 status.write(checkpoint, state="running")
-                query = _started(pipeline, spark, group)
+                query = _started(pipeline, spark, group, figures)
                 _follow(
                     query,
                     pipeline,
@@ -274,7 +281,10 @@ def _planned(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
 
 
 def _started(
-    pipeline: Pipeline, spark: SparkSession, group: LagGroup | None = None
+    pipeline: Pipeline,
+    spark: SparkSession,
+    group: LagGroup | None = None,
+    figures: BatchFigures | None = None,
 ) -> StreamingQuery:
     result = _planned(pipeline, spark)
     for sink in pipeline.sinks:
@@ -288,7 +298,7 @@ def _started(
         query: StreamingQuery = (
             connect_batches.started(writer.foreachBatch(connect_batches.on_server(pipeline, spark)))
             if connect.is_connect(pipeline.master)
-            else writer.foreachBatch(sinks.build(pipeline, spark, group)).start()
+            else writer.foreachBatch(sinks.build(pipeline, spark, group, figures)).start()
         )
     except (OptionError, InputError):
         raise

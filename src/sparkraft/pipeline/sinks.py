@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import iceberg_upkeep, json_values, upkeep
+from sparkraft.pipeline.batch_figures import NOTHING, SetAside
 from sparkraft.pipeline.dead_letters import (
     TASK_PUT,
     BatchName,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from sparkraft.pipeline.batch_figures import BatchFigures
     from sparkraft.pipeline.lag_group import LagGroup
     from sparkraft.pipeline.spec import Pipeline, Sink
     from sparkraft.pipeline.table_files import MisfitRow, Stored
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from sparkraft.pipeline.value_formats import ValueFormat
 
     BatchSink = Callable[[DataFrame, int], None]
-    NamedSink = Callable[[DataFrame, QueryBatch], None]
+    NamedSink = Callable[[DataFrame, QueryBatch], SetAside | None]
 
 log = logging.getLogger(__name__)
 
@@ -67,26 +69,35 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 """Spark's local property; the id is in the checkpoint, so it lives as long as its batch numbers."""
 
 
-def build(pipeline: Pipeline, spark: SparkSession, group: LagGroup | None = None) -> BatchSink:
+def build(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    group: LagGroup | None = None,
+    figures: BatchFigures | None = None,
+) -> BatchSink:
     """One function that hands a batch to every sink of the pipeline, on a Spark master.
 
     Args:
         pipeline: whose sinks to write.
         spark: the session that runs its query.
         group: shows the offsets; if it does so with decisions, they are the last sink's.
+        figures: takes what sinks set aside.
     """
     more = []
     of_sources = any(source.on_error == "dead_letter" for source in pipeline.sources)
     if pipeline.dead_letter is not None and of_sources:
         more.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
-    write = in_order(pipeline, more, group)
+    write = in_order(pipeline, more, group, figures)
     return lambda batch, batch_id: write(batch, QueryBatch(_query_id(batch), batch_id))
 
 
 def in_order(
-    pipeline: Pipeline, more: Sequence[NamedSink] = (), group: LagGroup | None = None
-) -> NamedSink:
-    """All sinks of a pipeline as one, and `more` after them; `group` as in `build`."""
+    pipeline: Pipeline,
+    more: Sequence[NamedSink] = (),
+    group: LagGroup | None = None,
+    figures: BatchFigures | None = None,
+) -> Callable[[DataFrame, QueryBatch], None]:
+    """All sinks of a pipeline as one, and `more` after them; the others as in `build`."""
     writers = [_WRITERS[sink.kind](sink, pipeline) for sink in pipeline.sinks]
     if group is not None and group.with_decisions:
         last = pipeline.sinks[-1]
@@ -99,8 +110,11 @@ def in_order(
         if keep:
             batch.persist()
         try:
-            for writer in (*writers, *more):
-                writer(batch, name)
+            for part, writer in enumerate((*writers, *more)):
+                found = writer(batch, name)
+                # A sink that has the batch already sets nothing aside this time.
+                if figures is not None and found is not None:
+                    figures.note_set_aside(name.number, part, found)
         finally:
             if keep:
                 batch.unpersist()
@@ -237,7 +251,7 @@ def _letter_writer(sink: Sink, pipeline: Pipeline) -> DeadLetterTable | DeadLett
 def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> NamedSink:
     letters = _letter_writer(sink, pipeline)
 
-    def write(batch: DataFrame, name: QueryBatch) -> None:
+    def write(batch: DataFrame, name: QueryBatch) -> SetAside:
         metrics = _metrics(pipeline, spark, name.query)
         if not metrics:
             # A table had the batch already, so no sink has read its records this time.
@@ -246,6 +260,7 @@ def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> NamedSi
         found = [letter for each in metrics for letter in json_values.dead_letters(each)]
         if found:
             letters.write(found, BatchName(pipeline.name, *name))
+        return SetAside(dead_letters=len(found))
 
     return write
 
@@ -305,9 +320,10 @@ def _iceberg(sink: Sink, pipeline: Pipeline) -> NamedSink:
 
 
 def _compacting(write: NamedSink, policy: upkeep.CompactionPolicy) -> NamedSink:
-    def write_and_look(batch: DataFrame, name: QueryBatch) -> None:
-        write(batch, name)
+    def write_and_look(batch: DataFrame, name: QueryBatch) -> SetAside | None:
+        found = write(batch, name)
         policy.after_batch()
+        return found
 
     return write_and_look
 
@@ -328,17 +344,22 @@ def iceberg_sink(sink: Sink) -> IcebergSink:
 def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipeline) -> NamedSink:
     letters = _letter_writer(pipeline.dead_letter, pipeline) if pipeline.dead_letter else None
 
-    def write(batch: DataFrame, name: QueryBatch) -> None:
+    def write(batch: DataFrame, name: QueryBatch) -> SetAside | None:
         if table.has(*name):
-            return
+            return None
+        aside = NOTHING
 
         def set_aside(misfits: Sequence[MisfitRow]) -> None:
             # Before the table has the batch: a repeated batch is skipped then.
+            nonlocal aside
+            written = 0
             if misfits and sink.on_error == "dead_letter" and letters:
                 part = BatchName(pipeline.name, *name, part=f":{path}")
                 letters.write([_as_letter(misfit) for misfit in misfits], part)
+                written = len(misfits)
             elif misfits:
                 log.warning("%s: batch %d: left out %d rows", path, name.number, len(misfits))
+            aside = SetAside(len(misfits), 0, written)
 
         of_table = BatchOfTable(*name, separates=sink.on_error != "stop")
         put = _merge_files if table.keys else _put_files
@@ -354,6 +375,7 @@ def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipe
                 name.number,
                 ignored,
             )
+        return aside._replace(ignored=ignored)
 
     return write
 
@@ -477,7 +499,11 @@ def _console(sink: Sink, _: Pipeline) -> NamedSink:
 
 def _function(sink: Sink, pipeline: Pipeline) -> NamedSink:
     call = load_function(sink.function, pipeline.folder)
-    return lambda batch, name: call(batch, name.number)
+
+    def write(batch: DataFrame, name: QueryBatch) -> None:
+        call(batch, name.number)
+
+    return write
 
 
 _WRITERS: Final[dict[str, Callable[[Sink, Pipeline], NamedSink]]] = {
