@@ -4,12 +4,13 @@ import json
 import socket
 import urllib.request
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import batch_log, spec, status
-from sparkraft.pipeline.batch_figures import NOTHING, BatchFigures, SetAside
+from sparkraft.pipeline import batch_figures, batch_log, spec, status
+from sparkraft.pipeline.batch_figures import NOTHING, BatchFigures, SetAside, Work
 from sparkraft.pipeline.metrics import PipelineMetrics, parsed_listen
 from sparkraft.pipeline.progress import progress_of
 from tests.pipeline.test_fetch_and_produce import everything, options_for, read
@@ -53,8 +54,12 @@ def checkpoint(tmp_path):
 ASIDE = SetAside(misfits=5, ignored=6, dead_letters=7)
 
 
+WORK = Work(bytes=800, read_ms=90, retries=1)
+
+
 def progress(batch=7):
-    return replace(progress_of({**REPORT, "batchId": batch}), set_aside=ASIDE)
+    found = progress_of({**REPORT, "batchId": batch})
+    return replace(found, set_aside=ASIDE, work=WORK, lag_seconds=2.5)
 
 
 def document(batch=7):
@@ -70,11 +75,15 @@ def test_a_batch_is_described_by_one_document():
         "records": 10,
         "seconds": 1.5,
         "lag": 20,
+        "lag_seconds": 2.5,
         "late": 4,
         "damaged": 2,
         "misfits": 5,
         "ignored": 6,
         "dead_letters": 7,
+        "bytes": 800,
+        "read_ms": 90,
+        "retries": 1,
         "durations_ms": {"triggerExecution": 1500, "addBatch": 900, "commitOffsets": 40},
         "watermark": "2025-12-31T00:00:00.000Z",
         "state_rows": 22,
@@ -99,6 +108,23 @@ def test_a_batch_that_is_repeated_is_counted_once():
         figures.note_set_aside(4, 1, SetAside(dead_letters=3))
     assert figures.take_set_aside(4) == SetAside(1, 2, 3)
     assert figures.take_set_aside(4) == figures.take_set_aside(5) == NOTHING
+
+
+class Tracker:
+    """Spark's status store, with a stage of two jobs, and one that it has forgotten."""
+
+    def getJobInfo(self, job):  # noqa: N802 (Spark's)
+        stages = {1: [0, 1], 2: [1, 2]}
+        return SimpleNamespace(stageIds=stages[job]) if job in stages else None
+
+    def getStageInfo(self, stage):  # noqa: N802 (Spark's)
+        return None if stage == 2 else SimpleNamespace(numFailedTasks=1 + stage)
+
+
+def test_failed_tasks_of_a_stage_are_counted_once():
+    context = SimpleNamespace(statusTracker=Tracker)
+    spark = SimpleNamespace(sparkContext=context)
+    assert batch_figures._failed_tasks(spark, [1, 2, 3]) == 3
 
 
 def test_a_reader_follows_the_file_also_over_a_line_that_was_cut_off(checkpoint, tmp_path):
@@ -164,8 +190,8 @@ def test_watch_prints_batches_until_the_pipeline_has_stopped(checkpoint, tmp_pat
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 11
     assert lines[-2] == (
-        "2026-01-01T00:00:00.000Z  batch 11  1.5 s  records 10  lag 20  late 4  damaged 2  "
-        "misfits 5  ignored 6  (addBatch 900 ms, commitOffsets 40 ms)"
+        "2026-01-01T00:00:00.000Z  batch 11  1.5 s  records 10  lag 20  lag_seconds 2.5  "
+        "late 4  damaged 2  misfits 5  ignored 6  (addBatch 900 ms, commitOffsets 40 ms)"
     )
     assert lines[-1] == "n is failed: no disk"
 
@@ -179,7 +205,8 @@ def test_metrics_are_served_to_prometheus():
                 text = page.read().decode()
             return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
 
-        assert scraped()['sparkraft_pipeline_lag_offsets{pipeline="n"}'] == "NaN"
+        for gauge in ("lag_offsets", "lag_seconds"):
+            assert scraped()[f'sparkraft_pipeline_{gauge}{{pipeline="n"}}'] == "NaN"
         metrics.observe(progress(7))
         metrics.observe(progress(8))
         metrics.observe(replace(progress(9), set_aside=None))
@@ -188,10 +215,12 @@ def test_metrics_are_served_to_prometheus():
         "records_total": 30.0, "late_records_total": 12.0, "damaged_records_total": 6.0,
         "batch_seconds_count": 3.0, "batch_seconds_sum": 4.5, "last_batch": 9.0,
         "lag_offsets": 20.0, "misfit_rows_total": 10.0, "ignored_values_total": 12.0,
-        "dead_letters_total": 14.0,
+        "dead_letters_total": 14.0, "lag_seconds": 2.5, "read_bytes_total": 2400.0,
+        "read_seconds_total": 0.27, "task_retries_total": 3.0,
     }  # fmt: skip
     for name, value in expected.items():
-        assert float(found[f'sparkraft_pipeline_{name}{{pipeline="n"}}']) == value
+        found_value = float(found[f'sparkraft_pipeline_{name}{{pipeline="n"}}'])
+        assert found_value == pytest.approx(value), name
 
 
 def test_an_address_of_metrics_is_checked_and_may_be_taken():

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import nullcontext
 
@@ -15,6 +16,7 @@ import pytest
 from sparkraft.cli import main as cli
 from sparkraft.pipeline import batch_log, progress, sinks, spec, status
 from sparkraft.pipeline import run as running
+from sparkraft.pipeline.batch_figures import BatchFigures
 from sparkraft.pipeline.produce import Producer
 from tests.pipeline.test_fetch_and_produce import everything, fill
 
@@ -301,10 +303,21 @@ def test_the_lag_is_right_after_a_restart_that_repeats_a_batch(spark, node, clus
     for number in range(250):
         producer.send("lagging", None, b"more", partition=number % 2, timestamp_ms=1 + number)
     producer.flush()
-    again = running._started(read, spark)
+    figures = BatchFigures()
+    again = running._started(read, spark, None, figures)
     assert again.awaitTermination(600)
     reports = [progress.with_lag(read, each) for each in progress.reports(again) if each.is_batch]
     assert [(each.batch_id, each.lag) for each in reports][:2] == [(0, 250), (1, 150)]
+    assert (reports[0].lag_seconds, reports[-1].lag_seconds) == (
+        pytest.approx(time.time(), rel=0.1),
+        0,
+    )
+    for each in reports:
+        work = running._with_figures(each, figures, spark).work
+        # A value of 4 bytes and the other columns of 100 records.
+        assert 100 * 20 < work.bytes < 100 * 1000
+        assert work.read_ms > 0
+        assert work.retries == 0
 
 
 @pytest.mark.long  # the test above has a restart, and stays in ./test

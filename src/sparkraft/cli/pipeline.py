@@ -228,7 +228,7 @@ def _watch(checkpoint: str) -> int:
 def _batch_line(batch: dict[str, Any]) -> str:
     figures = "  ".join(
         f"{name} {batch.get(name)}"
-        for name in ("records", "lag", "late", "damaged", "misfits", "ignored")
+        for name in ("records", "lag", "lag_seconds", "late", "damaged", "misfits", "ignored")
     )
     durations = batch.get("durations_ms", {})
     longest = sorted(durations.items(), key=lambda each: -each[1])

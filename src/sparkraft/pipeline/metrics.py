@@ -47,6 +47,9 @@ class PipelineMetrics:
         self._letters = counter("dead_letters", "Records and rows written as dead letters").labels(
             name
         )
+        self._bytes = counter("read_bytes", "Bytes that sources handed to Spark").labels(name)
+        self._read = counter("read_seconds", "Time of the Python processes of sources").labels(name)
+        self._retries = counter("task_retries", "Tasks that failed and were repeated").labels(name)
         self._seconds = Histogram(
             _PREFIX + "batch_seconds", "Duration of a batch", ["pipeline"], buckets=_SECONDS,
             registry=self.registry,
@@ -58,11 +61,19 @@ class PipelineMetrics:
         self._lag = gauge(
             "lag_offsets", "Offsets after the end of the last batch; NaN if unknown"
         ).labels(name)
-        self._lag.set(float("nan"))
+        self._lag_seconds = gauge(
+            "lag_seconds", "Age of the oldest record that is not processed; NaN if unknown"
+        ).labels(name)
+        for each in (self._lag, self._lag_seconds):
+            each.set(float("nan"))
 
     def observe(self, progress: Progress) -> None:
         """Add a batch, or a report without one, which has only a lag."""
-        self._lag.set(float("nan") if progress.lag is None else progress.lag)
+        for gauge, value in (
+            (self._lag, progress.lag),
+            (self._lag_seconds, progress.lag_seconds),
+        ):
+            gauge.set(float("nan") if value is None else value)
         if not progress.is_batch:
             return
         self._records.inc(progress.records)
@@ -72,6 +83,10 @@ class PipelineMetrics:
             self._misfits.inc(progress.set_aside.misfits)
             self._ignored.inc(progress.set_aside.ignored)
             self._letters.inc(progress.set_aside.dead_letters)
+        work = progress.work
+        self._bytes.inc(work.bytes or 0)
+        self._read.inc((work.read_ms or 0) / 1000)
+        self._retries.inc(work.retries or 0)
         self._seconds.observe(progress.seconds)
         self._batch.set(progress.batch_id)
         self._ended.set_to_current_time()

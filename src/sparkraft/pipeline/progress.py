@@ -6,22 +6,26 @@ Not here: the files that keep it (`status`, `batch_log`), metrics (`metrics`).
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline import offsets as plan
-from sparkraft.pipeline.batch_figures import NOTHING, SetAside
-from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.batch_figures import NOTHING, UNMEASURED, SetAside, Work
+from sparkraft.pipeline.options import Isolation, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from pyspark.sql.streaming.query import StreamingQuery
 
     from sparkraft.base.ids import TopicPartition
+    from sparkraft.pipeline.options import SourceOptions
     from sparkraft.pipeline.spec import Pipeline
+    from sparkraft.pipeline.wire import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,10 @@ class Progress:
     """Records left out because their value does not fit the schema."""
     set_aside: SetAside | None = NOTHING
     """What the sinks left out; None if they run in another process."""
+    work: Work = UNMEASURED
+    """What the tasks did."""
+    lag_seconds: float | None = None
+    """Age of the oldest record that is not processed; 0 without any, None if it is unknown."""
     is_batch: bool
     """Whether something was written; a trigger without data bears the next batch's number."""
     end: dict[TopicPartition, int]
@@ -57,9 +65,11 @@ class Progress:
             "records": self.records,
             "seconds": self.seconds,
             "lag": self.lag,
+            "lag_seconds": self.lag_seconds,
             "late": self.dropped,
             "damaged": self.damaged,
             **(self.set_aside._asdict() if self.set_aside else dict.fromkeys(SetAside._fields)),
+            **self.work._asdict(),
         }
 
     def __str__(self) -> str:
@@ -120,7 +130,7 @@ def progress_of(report: dict[str, Any]) -> Progress:
     )
 
 
-def _all_offsets(report: dict[str, Any], name: str) -> dict[TopicPartition, int]:
+def _all_offsets(report: Mapping[str, Any], name: str) -> dict[TopicPartition, int]:
     return plan.lowest(source.get(name) for source in report["sources"])
 
 
@@ -131,15 +141,75 @@ def _lag(end: dict[TopicPartition, int], latest: dict[TopicPartition, int]) -> i
 
 
 def with_lag(pipeline: Pipeline, progress: Progress) -> Progress:
-    """Look up the end of the topics if Spark did not: it does not for a batch that it repeats."""
-    if progress.lag is not None or pipeline.connector != "sparkraft":
+    """Add the lag in seconds, and in offsets if Spark has not looked up the end of the topics.
+
+    It does not for a batch that it repeats.
+    """
+    if pipeline.connector != "sparkraft":
         return progress
     from sparkraft.pipeline.source import Lookup
 
     if len({source.options["kafka.bootstrap.servers"] for source in pipeline.sources}) > 1:
         return progress
-    lookup = Lookup(source_options(pipeline.sources[0].options, streaming=True))
+    options = source_options(pipeline.sources[0].options, streaming=True)
+    lookup = Lookup(options)
+    latest = _all_offsets(progress.report, "latestOffset")
     try:
-        return replace(progress, lag=_lag(progress.end, lookup.latest(sorted(progress.end))))
-    except KafkaError:
+        if progress.lag is None:
+            latest = lookup.latest(sorted(progress.end))
+            progress = replace(progress, lag=_lag(progress.end, latest))
+        seconds = _lag_seconds(lookup.cluster, options, progress.end, latest)
+    except (KafkaError, TimeoutError):
         return progress
+    return replace(progress, lag_seconds=seconds)
+
+
+_AGED_MAX: Final = 100
+"""Partitions whose next record is looked at: those with the most offsets to process."""
+
+_SAMPLE_OFFSETS: Final = 100
+"""After the end of a batch. The first of them may be a marker of a transaction."""
+
+_SAMPLE_BYTES: Final = 64 << 10
+"""Of each partition."""
+
+_PATIENCE_MS: Final = 5_000
+"""For the records of all these partitions; they delay only reports, not batches."""
+
+
+def _lag_seconds(
+    cluster: Cluster,
+    options: SourceOptions,
+    end: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> float | None:
+    """The age of the oldest record from `end` on; None if none of them has a record."""
+    from sparkraft.pipeline.fetch import RangeReader
+
+    waiting = [each for each in end if latest[each] > end[each]]
+    if not waiting:
+        return 0.0
+    waiting.sort(key=lambda each: end[each] - latest[each])
+    client = replace(
+        options.client,
+        isolation=Isolation.READ_UNCOMMITTED,
+        partition_fetch_bytes_max=_SAMPLE_BYTES,
+    )
+    sample = replace(
+        options,
+        client=client,
+        columns=("topic", "partition", "timestamp"),
+        fail_on_data_loss=False,
+        no_data_timeout_ms=_PATIENCE_MS,
+    )
+    few = [
+        plan.Range(*each, end[each], min(latest[each], end[each] + _SAMPLE_OFFSETS))
+        for each in waiting[:_AGED_MAX]
+    ]
+    first: dict[TopicPartition, datetime] = {}
+    for piece in RangeReader(cluster, few, sample).read():
+        place = piece.column("topic")[0].as_py(), piece.column("partition")[0].as_py()
+        first.setdefault(place, piece.column("timestamp")[0].as_py())
+    if not first:
+        return None
+    return max(0.0, time.time() - min(first.values()).timestamp())

@@ -86,10 +86,7 @@ def run(
     figures = None if connect.is_connect(pipeline.master) else BatchFigures()
 
     def report(progress: Progress) -> None:
-        if figures is None:
-            progress = replace(progress, set_aside=None)
-        elif progress.is_batch:
-            progress = replace(progress, set_aside=figures.take_set_aside(progress.batch_id))
+        progress = _with_figures(progress, figures, spark)
         status.write(checkpoint, **progress.figures())
         if progress.is_batch:
             document = batch_log.document(pipeline.name, progress)
@@ -118,6 +115,22 @@ def run(
                     break
         finally:
             spark.stop()
+
+
+def _with_figures(
+    progress: Progress, figures: BatchFigures | None, spark: SparkSession
+) -> Progress:
+    """Add what this process knows of a batch; it knows nothing over Spark Connect."""
+    if figures is None:
+        return replace(progress, set_aside=None)
+    if not progress.is_batch:
+        return progress
+    number = progress.batch_id
+    return replace(
+        progress,
+        set_aside=figures.take_set_aside(number),
+        work=figures.take_work(number, spark),
+    )
 
 
 def _check_shared(pipeline: Pipeline, spark: SparkSession) -> None:

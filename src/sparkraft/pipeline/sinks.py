@@ -81,14 +81,21 @@ def build(
         pipeline: whose sinks to write.
         spark: the session that runs its query.
         group: shows the offsets; if it does so with decisions, they are the last sink's.
-        figures: takes what sinks set aside.
+        figures: takes what the batch did.
     """
     more = []
     of_sources = any(source.on_error == "dead_letter" for source in pipeline.sources)
     if pipeline.dead_letter is not None and of_sources:
         more.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
-    write = in_order(pipeline, more, group, figures)
-    return lambda batch, batch_id: write(batch, QueryBatch(_query_id(batch), batch_id))
+    write_all = in_order(pipeline, more, group, figures)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        name = QueryBatch(_query_id(batch), batch_id)
+        write_all(batch, name)
+        if figures is not None:
+            figures.note_work(batch_id, spark, name.query)
+
+    return write
 
 
 def in_order(
