@@ -328,15 +328,12 @@ def _replay(pipeline: Pipeline, number: int) -> int:
     _needs_spark()
     from sparkraft.pipeline import sinks
     from sparkraft.pipeline.exactly_once import Committer
-    from sparkraft.pipeline.options import sink_options
     from sparkraft.pipeline.places import OptionError
 
     reasons = [f"{pipeline.name} has no sink with delivery = exactly_once"]
     is_replayed = False
-    for sink in pipeline.sinks:
-        if sink.delivery != "exactly_once":
-            continue
-        committer = Committer.of(sink_options(sinks.topic_options(sink, pipeline)))
+    for options in sinks.transactional_options(pipeline):
+        committer = Committer.of(options)
         try:
             _show_replay(number, committer.replay(number))
             is_replayed = True

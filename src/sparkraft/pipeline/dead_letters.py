@@ -2,8 +2,12 @@
 
 A record's identity is (query, batch, topic, partition, offset). Dead letters are written before
 Spark marks their batch as done: those of a sink before the sink, those of the sources after all
-sinks. So a crash repeats the batch and its dead letters: a table takes them once, a topic may have
-them twice.
+sinks. So a crash repeats the batch and its dead letters: a table takes them once, and so does a
+topic with `delivery = "exactly_once"`. Another topic may have them twice.
+
+The dead letters of a batch are written in several parts: those of the sources, and those of each
+table sink. In an exactly-once topic, a part is a transaction of the driver with a decision of its
+own. A decision is found only until the next one of its prefix, so each part has a prefix.
 
 In a topic, a dead letter has the key and value of its record, byte for byte, and headers with
 Kafka Connect's names (KIP-298) for the fields that Connect has. Its own timestamp is the time of
@@ -15,10 +19,13 @@ Not here: finding damaged records (`json_values`).
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.delta import DeltaSink
+from sparkraft.pipeline.exactly_once import Committer, write_here
 from sparkraft.pipeline.options import sink_options
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.wire import shared_cluster
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
+
+    from sparkraft.pipeline.options import SinkOptions
 
 VALUE_CONVERTER: Final = "VALUE_CONVERTER"
 """Connect's name of the stage that decodes values."""
@@ -72,16 +81,50 @@ class BatchName:
     part: str = ""
 
 
+def of_part(options: SinkOptions, part: str) -> SinkOptions:
+    """The options for a part of a batch, which has a transactional id prefix of its own."""
+    prefix = options.transactional_id_prefix
+    if not prefix or not part:
+        return options
+    name = sha256(part.encode()).hexdigest()[:_PART_LENGTH]
+    return replace(options, transactional_id_prefix=f"{prefix}.part-{name}")
+
+
+_PART_LENGTH: Final = 8
+
+
 class DeadLetterTopic:
-    """Writes dead letters into a topic, at least once."""
+    """Writes dead letters into a topic: at least once, or once if there is a prefix."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Take the options of a topic sink."""
         self._options = sink_options(options)
+        self._committers: dict[str, Committer] = {}
 
     def write(self, letters: Sequence[DeadLetter], name: BatchName) -> None:
-        """Return when all are stored with acks=all."""
+        """Return when all are stored with acks=all, and visible."""
+        if self._options.transactional_id_prefix:
+            self._write_once(letters, name)
+            return
         producer = Producer(shared_cluster(self._options.client))
+        self._send(producer, letters, name)
+        producer.flush()
+
+    def _write_once(self, letters: Sequence[DeadLetter], name: BatchName) -> None:
+        options = of_part(self._options, name.part)
+        if name.part not in self._committers:
+            self._committers[name.part] = Committer.of(options)
+        committer, batch = self._committers[name.part], QueryBatch(name.query, name.batch)
+        ticket = committer.open()
+        if ticket.has(batch):
+            return
+        with committer.aborting(ticket, batch):
+            slot = write_here(
+                options, ticket, batch, lambda producer: self._send(producer, letters, name)
+            )
+            committer.commit(ticket, batch, [slot] if slot else [])
+
+    def _send(self, producer: Producer, letters: Sequence[DeadLetter], name: BatchName) -> None:
         now = int(time.time() * 1000)
         assert self._options.topic is not None
         for each in letters:
@@ -92,7 +135,6 @@ class DeadLetterTopic:
                 timestamp_ms=now,
                 headers=_headers(each, name),
             )
-        producer.flush()
 
 
 def _headers(letter: DeadLetter, name: BatchName) -> list[tuple[str, bytes | None]]:

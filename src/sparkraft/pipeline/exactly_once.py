@@ -38,6 +38,7 @@ import json
 import logging
 import re
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -70,7 +71,7 @@ from sparkraft.pipeline.transactions import (
 from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from sparkraft.pipeline.options import ClientOptions, SinkOptions, SourceOptions
     from sparkraft.pipeline.transactions import GroupOffsets
@@ -212,6 +213,19 @@ class Committer:
         driver = self._calls.init(self._driver)
         self._create_topic()
         return self._ticket(driver, self._settle().last)
+
+    @contextmanager
+    def aborting(self, ticket: Ticket, batch: QueryBatch) -> Iterator[None]:
+        """Abort the batch if an error ends its writing or its decision."""
+        try:
+            yield
+        except BaseException:
+            # Readers wait for open transactions; the reason is the first error.
+            try:
+                self.abort(ticket)
+            except (KafkaError, RuntimeError) as error:
+                log.warning("Batch %d could not be aborted: %s", batch.number, error)
+            raise
 
     @property
     def cluster(self) -> Cluster:
@@ -504,6 +518,20 @@ class Committer:
         }
         read = source_options(options, streaming=False)
         return replace(read, client=replace(client, isolation=Isolation.READ_COMMITTED))
+
+
+def write_here(
+    options: SinkOptions, ticket: Ticket, batch: QueryBatch, send: Callable[[Producer], None]
+) -> Slot | None:
+    """Write a batch in one transaction of this process, which stays open; None without records."""
+    cluster = shared_cluster(patient(options.client))
+    calls = TransactionCalls(cluster, timeout_ms=options.transaction_timeout_ms)
+    writer = SlotWriter(calls, ticket, batch, slot=0, attempt=0)
+    try:
+        send(writer.producer)
+        return writer.finish()
+    finally:
+        cluster.drop_half_used()
 
 
 def _now_ms() -> int:

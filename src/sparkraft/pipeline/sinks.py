@@ -18,10 +18,10 @@ Dead letters of a batch are written after its sinks, and before Spark marks the 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import iceberg_upkeep, json_values, upkeep
 from sparkraft.pipeline.batch_figures import NOTHING, SetAside
 from sparkraft.pipeline.dead_letters import (
@@ -30,6 +30,7 @@ from sparkraft.pipeline.dead_letters import (
     DeadLetter,
     DeadLetterTable,
     DeadLetterTopic,
+    of_part,
 )
 from sparkraft.pipeline.decisions import QueryBatch
 from sparkraft.pipeline.delta import DeltaSink
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from sparkraft.pipeline.batch_figures import BatchFigures
     from sparkraft.pipeline.lag_group import LagGroup
+    from sparkraft.pipeline.options import SinkOptions
     from sparkraft.pipeline.spec import Pipeline, Sink
     from sparkraft.pipeline.table_files import MisfitRow, Stored
     from sparkraft.pipeline.table_merge import Runner, Work
@@ -130,7 +132,11 @@ def in_order(
 
 
 def write_once(pipeline: Pipeline, rows: DataFrame, letters: list[DeadLetter], query: str) -> None:
-    """Write the rows of a batch query to all sinks, and its dead letters, as batch 0 of `query`."""
+    """Write the rows of a batch query to all sinks, and its dead letters, as batch 0 of `query`.
+
+    Its dead letters have a transactional id prefix of their own: the pipeline may run meanwhile.
+    """
+    pipeline = replace(pipeline, dead_letter=_apart(pipeline.dead_letter, pipeline))
     for sink in pipeline.sinks:
         _WRITERS[sink.kind](sink, pipeline)(rows, QueryBatch(query, 0))
     if letters and pipeline.dead_letter:
@@ -139,7 +145,30 @@ def write_once(pipeline: Pipeline, rows: DataFrame, letters: list[DeadLetter], q
         )
 
 
+def _apart(letters: Sink | None, pipeline: Pipeline) -> Sink | None:
+    if letters is None or letters.delivery != "exactly_once":
+        return letters
+    prefix = topic_options(letters, pipeline)["transactionalIdPrefix"]
+    options = {**letters.options, "transactionalIdPrefix": f"{prefix}.backfill"}
+    return replace(letters, options=options)
+
+
 # topic
+
+
+def transactional_options(pipeline: Pipeline) -> list[SinkOptions]:
+    """The options of all that a pipeline writes exactly-once into topics, each with its prefix."""
+    found = [
+        sink_options(topic_options(sink, pipeline))
+        for sink in pipeline.sinks
+        if sink.delivery == "exactly_once"
+    ]
+    letters = pipeline.dead_letter
+    if letters is not None and letters.delivery == "exactly_once":
+        options = sink_options(topic_options(letters, pipeline))
+        parts = [_part(sink) for sink in pipeline.sinks if sink.on_error == "dead_letter"]
+        found += [of_part(options, part) for part in ("", *parts)]
+    return found
 
 
 def topic_options(sink: Sink, pipeline: Pipeline) -> dict[str, str]:
@@ -174,17 +203,10 @@ def _exactly_once(sink: Sink, given: dict[str, str], group: LagGroup | None = No
         if ticket.has(name):
             return
         records = _records(batch, sink)
-        try:
+        with committer.aborting(ticket, name):
             slots = write_in_tasks(records, options, ticket, name)
             shown = group.of_batch(name) if group else None
             is_shown = committer.commit(ticket, name, slots, shown)
-        except BaseException:
-            # Readers wait for open transactions; the reason is the first error.
-            try:
-                committer.abort(ticket)
-            except (KafkaError, RuntimeError) as error:
-                log.warning("Batch %d could not be aborted: %s", name.number, error)
-            raise
         if group and shown and not is_shown:
             group.refused()
 
@@ -361,7 +383,7 @@ def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipe
             nonlocal aside
             written = 0
             if misfits and sink.on_error == "dead_letter" and letters:
-                part = BatchName(pipeline.name, *name, part=f":{path}")
+                part = BatchName(pipeline.name, *name, part=_part(sink))
                 letters.write([_as_letter(misfit) for misfit in misfits], part)
                 written = len(misfits)
             elif misfits:
@@ -473,6 +495,11 @@ def _put_rows(
         rows, misfits = table.without_misfits(rows)
         set_aside([misfit_row(each) for each in misfits])
     return table.write(rows, name.query_id, name.batch_id)
+
+
+def _part(sink: Sink) -> str:
+    """The name of a table sink's part of the dead letters of a batch."""
+    return f":{sink.table or sink.path}"
 
 
 def _as_letter(misfit: MisfitRow) -> DeadLetter:

@@ -44,6 +44,7 @@
     [dead_letter]                         # for on_error = "dead_letter"
     kind = "topic"                        # topic, delta (with path)
     topic = "delays-dead"
+    delivery = "exactly_once"             # of a topic: in transactions; at_least_once (default)
 
     [[sink]]                              # one or several, written in this order
     kind = "delta"                        # delta, iceberg, topic, parquet, console, function
@@ -290,7 +291,7 @@ _SINK_NEEDS: Final = {
     "function": "function",
 }
 _DEAD_LETTER_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "topic": frozenset({"topic", "options"}),
+    "topic": frozenset({"topic", "options", "delivery"}),
     "delta": frozenset({"path"}),
 }
 _ENVELOPES: Final = ("none", "debezium")
@@ -328,7 +329,9 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     if connector != "sparkraft" and "batches_topic" in read:
         raise SpecError('batches_topic needs connector = "sparkraft"')
     sources, written = _sources(read, folder), _sinks(read, folder)
-    if connector != "sparkraft" and any(sink.delivery == "exactly_once" for sink in written):
+    letters = _dead_letter(read, folder, [*sources, *written])
+    deliveries = {sink.delivery for sink in (*written, letters) if sink}
+    if connector != "sparkraft" and "exactly_once" in deliveries:
         raise SpecError('delivery = "exactly_once" needs connector = "sparkraft"')
     return Pipeline(
         name=needed_text(read, "name", "the file"),
@@ -344,7 +347,7 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         sources=sources,
         stages=_stages(read, [source.name for source in sources]),
         sinks=written,
-        dead_letter=_dead_letter(read, folder, [*sources, *written]),
+        dead_letter=letters,
         cases=_cases(read, [source.name for source in sources]),
         folder=folder,
     )
