@@ -118,6 +118,25 @@ def test_rows_without_a_key_fill_one_partition_after_another():
     assert [len(producer.records_of(number)) for number in range(3)] == [20, 20, 20]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_record_above_the_size_of_a_batch_is_alone_in_its_batch(at_once):
+    """Else the broker could refuse it because of its neighbors, or them because of it."""
+    producer = Recorder(partitions=1, batch_bytes_max=1000)
+    sizes = [10, 1100, 10, 10, 1200, 1300, 10]
+    values = [bytes([number]) * size for number, size in enumerate(sizes)]
+    for part in (values[:1], values[1:]):
+        if at_once:
+            rows = encode.rows_of(as_batch([(None, value, None) for value in part]))
+            producer.send_rows("t", rows, timestamp_ms=NOW)
+            continue
+        for value in part:
+            producer.send("t", None, value, partition=0, timestamp_ms=NOW)
+    producer._close_batch(("t", 0))
+    producer._dispatch()
+    batches = [[record.value[0] for record in decode_records(each)] for each in producer.sent[0]]
+    assert batches == [[0], [1], [2, 3], [4], [5], [6]]
+
+
 def test_a_given_partition_has_priority_and_null_means_the_keys():
     producer = Recorder(partitions=8)
     keys = [b"key-%d" % number for number in range(50)]

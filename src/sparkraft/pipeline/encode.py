@@ -112,6 +112,9 @@ def cut(
 ) -> list[Piece]:
     """Cut rows into batches: one is full as soon as it has `limit` bytes.
 
+    A row of more than `limit` bytes has a batch of its own, so that no other row adds to what the
+    broker may refuse. Its piece begins a batch (`first_delta` is 0), also if one is open.
+
     Args:
         partitions: of each row, ascending.
         sizes: of each row, in bytes.
@@ -121,16 +124,24 @@ def cut(
     pieces: list[Piece] = []
     total = np.concatenate(([0], np.cumsum(sizes)))
     starts = np.flatnonzero(np.diff(partitions, prepend=partitions[0] - 1))
+    large = np.flatnonzero(sizes > limit)
     for start, stop in zip(starts, [*starts[1:], len(partitions)], strict=True):
         partition = int(partitions[start])
         size, count = opened(partition)
         at, until, nth = int(start), int(stop), 0
         while at < until:
+            if size and sizes[at] > limit:
+                size, count, nth = 0, 0, nth + 1
             full = int(np.searchsorted(total, total[at] + limit - size))
-            end = min(max(full, at + 1), until)
+            end = min(max(full, at + 1), until, _first_from(large, at + 1, until))
             pieces.append(Piece(partition, at, end, int(total[end] - total[at]), count, nth))
             at, size, count, nth = end, 0, 0, nth + 1
     return pieces
+
+
+def _first_from(rows: Ints, at: int, default: int) -> int:
+    place = int(np.searchsorted(rows, at))
+    return int(rows[place]) if place < len(rows) else default
 
 
 def encode(

@@ -120,11 +120,13 @@ class Producer:
         if partition is None:
             partition = self._partition_for(topic, key)
         each = topic, partition
+        size = len(key or b"") + len(value or b"") + encode.RECORD_OVERHEAD
+        size += sum(len(name) + len(text or b"") for name, text in headers)
+        if size > self._options.batch_bytes_max and each in self._open:
+            self._close_batch(each)
         current = self._open.get(each) or self._start(each)
         current.builder.append(timestamp_ms, key, value, headers)
-        current.size += len(key or b"") + len(value or b"") + encode.RECORD_OVERHEAD
-        if headers:
-            current.size += sum(len(name) + len(text or b"") for name, text in headers)
+        current.size += size
         self.records += 1
         if current.size >= self._options.batch_bytes_max:
             self._turn += 1
@@ -225,6 +227,8 @@ class Producer:
     def _extend(
         self, each: TopicPartition, piece: encode.Piece, records: memoryview, timestamp_ms: int
     ) -> None:
+        if not piece.first_delta and each in self._open:
+            self._close_batch(each)
         current = self._open.get(each) or self._start(each)
         current.builder.extend(records, count=piece.end - piece.start, timestamp=timestamp_ms)
         current.size += piece.size
