@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import batch_log, progress, sinks, spec, status
+from sparkraft.pipeline import batch_log, progress, spec, status, topic_records
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.batch_figures import BatchFigures
 from sparkraft.pipeline.produce import Producer
@@ -502,8 +502,8 @@ def test_rows_with_different_key_columns_have_different_keys(spark):
     ]
     values += [(None, None), ("\\N", "\\N"), ("", "")]
     rows = spark.createDataFrame(values, "a STRING, b STRING")
-    keys = [row.key for row in sinks.as_records(rows, ["a", "b"]).collect()]
+    keys = [row.key for row in topic_records.as_records(rows, ["a", "b"]).collect()]
     assert keys[:5] == ["a|b", "a\\|b|", "a|\\|b", "a\\\\|b", "a|\\N"]
     assert len(set(keys)) == len(values)
-    alone = sinks.as_records(rows, ["a"]).collect()
+    alone = topic_records.as_records(rows, ["a"]).collect()
     assert [row.key for row in alone] == [a for a, _ in values]

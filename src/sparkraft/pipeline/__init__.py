@@ -18,6 +18,7 @@ protocol itself and hands Spark Arrow batches.
     driver_ticket   the driver of a stream's batch, for another process that aborts it
     spec, file_fields   the pipeline file   run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
+    topic_records, topic_fit   records of topic sinks, and rows that are none
     delta, iceberg   table sinks    table_files, table_fit   what their tasks write
     registered_values, value_formats   values and keys with schemas, of registries or files
     value_codecs   their formats: avro_…, protobuf_…, json_schema_… (columns, values, encode)

@@ -156,14 +156,43 @@ class ValueWriter:
         found = self._codec.encode(taken(rows, present), self._frame)
         return scattered(len(rows), [(present, found)], pa.binary())
 
+    def write_fitting(self, rows: Any) -> Any:
+        """A struct for each row: its value `v`, or the `reason` if the schema refuses it."""
+        reasons: list[str | None] = []
+        values: list[Any] = list(self._parts(rows, reasons))
+        fields: list[Any] = [pa.field("v", pa.binary()), pa.field("reason", pa.string())]
+        value = pa.concat_arrays(values) if values else pa.array([], pa.binary())
+        return pa.StructArray.from_arrays([value, pa.array(reasons, pa.string())], fields=fields)
 
-def encoded_column(rows: DataFrame, names: Sequence[str], form: ValueFormat) -> Column:
+    def _parts(self, rows: Any, reasons: list[str | None]) -> Iterator[Any]:
+        """The values in parts, by cutting rows in halves until a part has no wrong one."""
+        try:
+            found = self.write(rows)
+        except SpecError as error:
+            if len(rows) == 1:
+                reasons.append(str(error))
+                yield pa.nulls(1, pa.binary())
+                return
+        else:
+            reasons += [None] * len(rows)
+            yield found
+            return
+        half = len(rows) // 2
+        for start, end in ((0, half), (half, len(rows))):
+            yield from self._parts(taken(rows, np.arange(start, end)), reasons)
+
+
+def encoded_column(
+    rows: DataFrame, names: Sequence[str], form: ValueFormat, *, with_reasons: bool = False
+) -> Column:
     """Columns as one of encoded values; the schema is registered if the file names a registry.
 
     Args:
         rows: a batch.
         names: the columns to write.
         form: of the sink's values or keys.
+        with_reasons: whether a row that the schema refuses fails the batch, or has a reason: then
+            the column is a struct of the value `v` and the `reason`.
 
     Raises:
         SpecError: the schema does not fit the columns.
@@ -186,10 +215,11 @@ def encoded_column(rows: DataFrame, names: Sequence[str], form: ValueFormat) -> 
     writer = ValueWriter(form, schema, frame)
 
     def encoded(rows: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-        return writer.write(rows)  # type: ignore[no-any-return]
+        return (writer.write_fitting if with_reasons else writer.write)(rows)  # type: ignore[no-any-return]
 
     make: Any = arrow_udf
-    made: Callable[[Column], Column] = make(encoded, "binary")
+    kind = "v BINARY, reason STRING" if with_reasons else "binary"
+    made: Callable[[Column], Column] = make(encoded, kind)
     return made(row)
 
 

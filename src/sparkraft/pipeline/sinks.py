@@ -18,11 +18,12 @@ Dead letters of a batch are written after its sinks, and before Spark marks the 
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sparkraft.pipeline import iceberg_upkeep, json_values, upkeep
+from sparkraft.pipeline import iceberg_upkeep, json_values, topic_fit, upkeep
 from sparkraft.pipeline.batch_figures import NOTHING, SetAside
 from sparkraft.pipeline.dead_letters import (
     TASK_PUT,
@@ -38,18 +39,19 @@ from sparkraft.pipeline.exactly_once import Committer
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.options import sink_options
-from sparkraft.pipeline.registered_values import encoded_column
 from sparkraft.pipeline.spark_tasks import file_exists, in_tasks, parallelism
 from sparkraft.pipeline.table_files import misfit_row
 from sparkraft.pipeline.table_files import write_in_tasks as write_files
-from sparkraft.pipeline.table_fit import BROKEN_RULE, TOMBSTONE
+from sparkraft.pipeline.table_fit import BROKEN_RULE
 from sparkraft.pipeline.table_merge import Merge, run_here
+from sparkraft.pipeline.topic_records import records_of
+from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sparkraft.pipeline.batch_figures import BatchFigures
     from sparkraft.pipeline.lag_group import LagGroup
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
     from sparkraft.pipeline.table_files import MisfitRow, Stored
     from sparkraft.pipeline.table_merge import Runner, Work
     from sparkraft.pipeline.table_rewrite import Rewritten
-    from sparkraft.pipeline.value_formats import ValueFormat
 
     BatchSink = Callable[[DataFrame, int], None]
     NamedSink = Callable[[DataFrame, QueryBatch], SetAside | None]
@@ -110,7 +111,7 @@ def in_order(
     writers = [_WRITERS[sink.kind](sink, pipeline) for sink in pipeline.sinks]
     if group is not None and group.with_decisions:
         last = pipeline.sinks[-1]
-        writers[-1] = _exactly_once(last, topic_options(last, pipeline), group)
+        writers[-1] = _exactly_once(last, pipeline, group)
     # Spark counts a damaged record each time it is read, and some sinks read a batch twice.
     counts = pipeline.loses_records and pipeline.sinks[0].kind not in _READ_ONCE
     keep = len(writers) > 1 or counts
@@ -183,89 +184,70 @@ def topic_options(sink: Sink, pipeline: Pipeline) -> dict[str, str]:
 def _topic(sink: Sink, pipeline: Pipeline) -> NamedSink:
     options = topic_options(sink, pipeline)
     if sink.delivery == "exactly_once":
-        return _exactly_once(sink, options)
+        return _exactly_once(sink, pipeline)
+    set_aside = _aside(sink, pipeline)
 
-    def write(batch: DataFrame, _: QueryBatch) -> None:
-        records = _records(batch, sink)
-        records.write.format(pipeline.connector).options(**options).mode("append").save()
+    def write(batch: DataFrame, name: QueryBatch) -> SetAside:
+        with _fitting(batch, name, sink, options, set_aside) as (records, limited, aside):
+            given = options | limited
+            records.write.format(pipeline.connector).options(**given).mode("append").save()
+        return aside
 
     return write
 
 
-def _exactly_once(sink: Sink, given: dict[str, str], group: LagGroup | None = None) -> NamedSink:
+def _exactly_once(sink: Sink, pipeline: Pipeline, group: LagGroup | None = None) -> NamedSink:
     from sparkraft.pipeline.sink import write_in_tasks
 
-    options = sink_options(given)
-    committer = Committer.of(options)
+    given = topic_options(sink, pipeline)
+    committer = Committer.of(sink_options(given))
+    set_aside = _aside(sink, pipeline)
 
-    def write(batch: DataFrame, name: QueryBatch) -> None:
+    def write(batch: DataFrame, name: QueryBatch) -> SetAside | None:
         ticket = committer.open()
         if ticket.has(name):
-            return
-        records = _records(batch, sink)
-        with committer.aborting(ticket, name):
-            slots = write_in_tasks(records, options, ticket, name)
+            return None
+        with (
+            committer.aborting(ticket, name),
+            _fitting(batch, name, sink, given, set_aside) as (records, limited, aside),
+        ):
+            slots = write_in_tasks(records, sink_options(given | limited), ticket, name)
             shown = group.of_batch(name) if group else None
             is_shown = committer.commit(ticket, name, slots, shown)
         if group and shown and not is_shown:
             group.refused()
+        return aside
 
     return write
 
 
-def _records(batch: DataFrame, sink: Sink) -> DataFrame:
-    """The rows themselves if they have a column `value`, else encoded ones."""
-    if sink.format is None and sink.key_format is None and "value" in batch.columns:
-        return batch
-    return as_records(batch, sink.keys, sink.format, sink.key_format)
+@contextmanager
+def _fitting(
+    batch: DataFrame,
+    name: QueryBatch,
+    sink: Sink,
+    given: dict[str, str],
+    set_aside: Callable[[Sequence[MisfitRow], QueryBatch], SetAside],
+) -> Iterator[tuple[DataFrame, dict[str, str], SetAside]]:
+    """The records of a batch that fit its topic, options to write them, and what is set aside."""
+    if sink.on_error == "stop":
+        yield records_of(batch, sink), {}, NOTHING
+        return
+    from sparkraft.pipeline.sink import checked_columns
 
-
-def as_records(
-    rows: DataFrame,
-    keys: Sequence[str],
-    form: ValueFormat | None = None,
-    key_form: ValueFormat | None = None,
-) -> DataFrame:
-    """Rows as JSON objects, nulls written out, or in a format with a schema; keyed by key columns.
-
-    With keys, a row whose boolean column `tombstone` is true becomes a tombstone.
-
-    Args:
-        rows: a batch.
-        keys: the key columns; empty for records without keys.
-        form: of values; None for JSON.
-        key_form: of keys; None for text (see `_text_key`).
-    """
-    from pyspark.sql import functions as f
-
-    deletes = bool(keys) and (TOMBSTONE, "boolean") in rows.dtypes
-    stored = [each for each in rows.columns if not (deletes and each == TOMBSTONE)]
-    if form:
-        value = encoded_column(rows, stored, form)
-    else:
-        value = f.to_json(f.struct(*stored), {"ignoreNullFields": "false"})
-    if not keys:
-        return rows.select(value.alias("value"))
-    if deletes:
-        value = f.when(~f.coalesce(f.col(TOMBSTONE), f.lit(False)), value)  # noqa: FBT003
-    key = encoded_column(rows, keys, key_form) if key_form else _text_key(keys)
-    return rows.select(key.alias("key"), value.alias("value"))
-
-
-def _text_key(names: Sequence[str]) -> Column:
-    r"""The key as text: a null key for a null, or the texts of several columns with `|` between.
-
-    Rows with different values never have the same key, because one would replace the other in a
-    compacted topic: in a key of several columns, `|` and the backslash follow a backslash, and a
-    null is `\N`.
-    """
-    from pyspark.sql import functions as f
-
-    texts = [f.col(each).cast("string") for each in names]
-    if len(texts) == 1:
-        return texts[0]
-    escaped = (f.regexp_replace(each, r"([|\\])", r"\\$1") for each in texts)
-    return f.concat_ws("|", *(f.coalesce(each, f.lit(r"\N")) for each in escaped))
+    options = sink_options(given)
+    limits = topic_fit.limits_of(shared_cluster(options.client), options)
+    records = records_of(batch, sink)
+    checked_columns(records.schema, options)
+    records.persist()
+    try:
+        fitting, misfits = topic_fit.separated(records, limits)
+        # Before the topic has the batch: a repeated batch may be skipped then.
+        aside = set_aside(misfits, name)
+        size = min(options.client.batch_bytes_max, limits.batch_bytes_max)
+        yield fitting, {"kafka.batch.size": str(size)}, aside
+    finally:
+        records.unpersist()
 
 
 # dead letters
@@ -371,7 +353,7 @@ def iceberg_sink(sink: Sink) -> IcebergSink:
 
 
 def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipeline) -> NamedSink:
-    letters = _letter_writer(pipeline.dead_letter, pipeline) if pipeline.dead_letter else None
+    put_aside = _aside(sink, pipeline)
 
     def write(batch: DataFrame, name: QueryBatch) -> SetAside | None:
         if table.has(*name):
@@ -381,14 +363,7 @@ def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipe
         def set_aside(misfits: Sequence[MisfitRow]) -> None:
             # Before the table has the batch: a repeated batch is skipped then.
             nonlocal aside
-            written = 0
-            if misfits and sink.on_error == "dead_letter" and letters:
-                part = BatchName(pipeline.name, *name, part=_part(sink))
-                letters.write([_as_letter(misfit) for misfit in misfits], part)
-                written = len(misfits)
-            elif misfits:
-                log.warning("%s: batch %d: left out %d rows", path, name.number, len(misfits))
-            aside = SetAside(len(misfits), 0, written)
+            aside = put_aside(misfits, name)
 
         of_table = BatchOfTable(*name, separates=sink.on_error != "stop")
         put = _merge_files if table.keys else _put_files
@@ -498,8 +473,31 @@ def _put_rows(
 
 
 def _part(sink: Sink) -> str:
-    """The name of a table sink's part of the dead letters of a batch."""
-    return f":{sink.table or sink.path}"
+    """The name of a sink's part of the dead letters of a batch."""
+    return f":{_place(sink)}"
+
+
+def _place(sink: Sink) -> str:
+    return sink.table or sink.path or sink.topic
+
+
+def _aside(sink: Sink, pipeline: Pipeline) -> Callable[[Sequence[MisfitRow], QueryBatch], SetAside]:
+    """A function for rows of a batch that do not fit a sink: dead letters, or only counted."""
+    letters = None
+    if sink.on_error == "dead_letter" and pipeline.dead_letter:
+        letters = _letter_writer(pipeline.dead_letter, pipeline)
+
+    def set_aside(misfits: Sequence[MisfitRow], name: QueryBatch) -> SetAside:
+        count = len(misfits)
+        if misfits and letters:
+            part = BatchName(pipeline.name, *name, part=_part(sink))
+            letters.write([_as_letter(misfit) for misfit in misfits], part)
+            return SetAside(count, 0, count)
+        if misfits:
+            log.warning("%s: batch %d: left out %d rows", _place(sink), name.number, count)
+        return SetAside(count)
+
+    return set_aside
 
 
 def _as_letter(misfit: MisfitRow) -> DeadLetter:

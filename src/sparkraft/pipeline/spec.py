@@ -276,7 +276,7 @@ _TABLE_FIELDS: Final = frozenset(
     {"keys", "order_by", "partition_by", "compact_at", "schema_changes", "on_error"}
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "topic": frozenset({"topic", "keys", "options", "delivery", "key", *FORMATS}),
+    "topic": frozenset({"topic", "keys", "options", "delivery", "key", "on_error", *FORMATS}),
     "delta": _TABLE_FIELDS | {"path"},
     "iceberg": _TABLE_FIELDS | {"path", "table", "options"},
     "parquet": frozenset({"path", "partition_by"}),
@@ -331,6 +331,9 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     sources, written = _sources(read, folder), _sinks(read, folder)
     letters = _dead_letter(read, folder, [*sources, *written])
     deliveries = {sink.delivery for sink in (*written, letters) if sink}
+    checked = any(sink.kind == "topic" and sink.on_error != "stop" for sink in written)
+    if connector != "sparkraft" and checked:
+        raise SpecError('on_error of a topic sink needs connector = "sparkraft"')
     if connector != "sparkraft" and "exactly_once" in deliveries:
         raise SpecError('delivery = "exactly_once" needs connector = "sparkraft"')
     return Pipeline(
