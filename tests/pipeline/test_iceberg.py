@@ -1,6 +1,7 @@
 """The Iceberg sink: each batch once, no column lost in silence, read back by pyiceberg."""
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -84,6 +85,83 @@ def test_new_and_missing_columns_follow_schema_changes(sink):
         {"id": 4, "name": None, "s": {"x": 1, "y": 2}, "new": True},
         {"id": 3, "name": None, "s": {"x": 1, "y": None}, "new": None},
     ]
+
+
+NARROW = pa.schema(
+    {
+        "id": pa.int32(),
+        "f": pa.float32(),
+        "d": pa.decimal128(9, 2),
+        "s": pa.struct({"x": pa.int32(), "t": pa.string()}),
+        "l": pa.list_(pa.int32()),
+        "m": pa.map_(pa.string(), pa.float32()),
+    }
+)
+WIDE = pa.schema(
+    {
+        "id": pa.int64(),
+        "f": pa.float64(),
+        "d": pa.decimal128(20, 2),
+        "s": pa.struct({"x": pa.int64(), "t": pa.string()}),
+        "l": pa.list_(pa.int64()),
+        "m": pa.map_(pa.string(), pa.float64()),
+    }
+)
+
+
+def narrow(number):
+    row = {"id": number, "f": 0.5, "d": Decimal("1.25"), "s": {"x": 1, "t": "a"}, "l": [1]}
+    return pa.Table.from_pylist([{**row, "m": [("k", 0.5)]}], schema=NARROW)
+
+
+def wide(number):
+    row = {"id": number, "f": 0.1, "d": Decimal("123456789012.25"), "s": {"x": 1 << 40, "t": "b"}}
+    return pa.Table.from_pylist([{**row, "l": [1 << 40], "m": [("k", 0.1)]}], schema=WIDE)
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_types_are_widened_as_iceberg_allows(tmp_path, keys):
+    def made(schema_changes):
+        where = str(tmp_path / "wh")
+        return IcebergSink(where, "ns.t", schema_changes, {}, keys=keys)
+
+    write = upsert if keys else put
+    for number in range(2):
+        write(made("add"), narrow(number), number)
+    for changes in ("fail", "ignore"):
+        with pytest.raises(SpecError, match="does not fit the table's"):
+            write(made(changes), wide(1), 2)
+    for _ in range(2):
+        write(made("add"), wide(1 << 40), 2)
+    write(made("add"), narrow(1), 3)
+    expected = [*narrow(0).to_pylist(), *narrow(1).to_pylist() * (1 if keys else 2)]
+    assert stored(tmp_path) == [*expected, *wide(1 << 40).to_pylist()]
+    found = table_of(tmp_path).scan(row_filter="id > 1").to_arrow()
+    assert [row["id"] for row in found.to_pylist()] == [1 << 40]
+    assert [str(each.field_type) for each in table_of(tmp_path).schema().fields[:3]] == [
+        "long", "double", "decimal(20, 2)",
+    ]  # fmt: skip
+
+
+def test_a_commit_whose_answer_was_lost_has_widened_the_types(sink, tmp_path):
+    """The attempt after it finds the table with the types of its own batch."""
+    put(sink("add"), narrow(0), 0)
+    again = sink("add")
+    rows, written = wide(1 << 40), Written()
+    task = again.file_task(rows.schema, "p", separates=False)
+    run_task(task, rows, written)
+    for _ in range(2):
+        again.commit(task, rows.schema, written, "q", 1)
+    assert len(stored(tmp_path)) == 2
+
+
+def test_values_that_need_another_kind_of_type_are_not_widened(sink):
+    put(sink("add"), narrow(0), 0)
+    for name in ("d", "f", "id"):
+        values = pa.array(["x"])
+        rows = narrow(1).set_column(NARROW.get_field_index(name), name, values)
+        with pytest.raises(SpecError, match=f"column {name} .* does not fit"):
+            put(sink("add"), rows, 1)
 
 
 def test_a_batch_continues_on_what_another_writer_committed(sink, tmp_path):

@@ -29,7 +29,7 @@ from sparkraft.pipeline.table_files import (
     filesystem,
     partition_text,
 )
-from sparkraft.pipeline.table_fit import TOMBSTONE, TableFit, nullable
+from sparkraft.pipeline.table_fit import TOMBSTONE, TableFit, nullable, promoted
 from sparkraft.pipeline.table_merge import KeyedTask, check_keys, check_partitioning
 from sparkraft.pipeline.table_rewrite import DataFile
 from sparkraft.pipeline.table_transforms import IDENTITY, Part, part_in_iceberg, part_of, takes
@@ -118,9 +118,12 @@ class IcebergSink:
         table = self.loaded()
         if table is None:
             table = self._create(rows.schema)
+        columns = _arrow_schema(table)
+        if self.schema_changes == "add":
+            columns = promoted(columns, rows.schema)
         fit = TableFit(
             name=self.name,
-            columns=_arrow_schema(table),
+            columns=columns,
             schema_changes=self.schema_changes,
             deletes=self._has_deletes(schema),
         )
@@ -188,8 +191,10 @@ class IcebergSink:
         table = self.loaded()
         present = _arrow_schema(table)
         known = {*task.fit.columns.names, *schema.names} if self.keys else {*present.names}
+        # The commit of the batch widens types, if an earlier attempt has not done so.
+        widened = promoted(present, task.fit.columns) if self.schema_changes == "add" else present
         if not {*present.names} <= known or any(
-            field.name not in present.names or present.field(field.name).type != field.type
+            field.name not in present.names or widened.field(field.name).type != field.type
             for field in task.fit.columns
         ):
             raise SpecError(f"{self.name}: another writer changed the table's columns meanwhile")
@@ -222,7 +227,7 @@ class IcebergSink:
         transaction.commit_transaction()
 
     def _adds(self, columns: pa.Schema, present: pa.Schema) -> bool:
-        """Whether a nested column may have new fields."""
+        """Whether a column has a wider type, or may have new fields inside."""
         return self.schema_changes == "add" and any(
             field.name in present.names and present.field(field.name).type != field.type
             for field in columns

@@ -193,6 +193,53 @@ def _nullable_inside(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def promoted(known: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """The columns of an Iceberg table with the wider types that a batch has, also inside.
+
+    Iceberg widens int to long, float to double, and decimals of a scale to more digits (schema
+    evolution in its specification); files with the narrower types stay as they are.
+    """
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            field.with_type(promoted_type(field.type, found.field(field.name).type))
+            if field.name in found.names
+            else field
+            for field in known
+        ]
+    )
+
+
+def promoted_type(known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """The type of a column of type `known` after it was widened for values of type `found`."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(known) and pa.types.is_struct(found):
+        return pa.struct(
+            [
+                field.with_type(promoted_type(field.type, found.field(field.name).type))
+                if found.get_field_index(field.name) >= 0
+                else field
+                for field in map(known.field, range(known.num_fields))
+            ]
+        )
+    if pa.types.is_list(known) and pa.types.is_list(found):
+        return pa.list_(promoted_type(known.value_type, found.value_type))
+    if pa.types.is_map(known) and pa.types.is_map(found):
+        return pa.map_(known.key_type, promoted_type(known.item_type, found.item_type))
+    return found if _is_promotion(known, found) else known
+
+
+def _is_promotion(known: pa.DataType, found: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_decimal128(known) and pa.types.is_decimal128(found):
+        return bool(known.scale == found.scale and known.precision < found.precision)
+    pairs = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+    return any(known == narrow and found == wide for narrow, wide in pairs)
+
+
 def false_if_null(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
