@@ -129,9 +129,10 @@ def test_a_cluster_reads_with_as_many_tasks_as_it_has_cores(parsed):
     assert query.tasks(parsed(), {"subscribe"}, spark) == {}
 
 
-def test_workers_that_lack_the_package_are_told_what_to_install():
+def test_the_error_of_workers_without_the_package_says_when_to_install_it():
     told = running.cause_of(Exception("x\nModuleNotFoundError: No module named 'sparkraft'\ny"))
-    assert "install sparkraft[pipeline] on every worker" in told
+    assert "sparkraft.pipeline.register(spark) send it to the workers; other jobs" in told
+    assert "need sparkraft[pipeline] in the Python of every worker" in told
 
 
 def test_an_error_of_java_is_told_and_not_the_call_that_raised_it():

@@ -438,8 +438,10 @@ _SPARK_PLACE: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 
 _REASONS: Final = {
     "No module named 'sparkraft'": (
-        "the Python of Spark's workers cannot import sparkraft: install sparkraft[pipeline] on "
-        "every worker, or name a Python that has it in PYSPARK_PYTHON"
+        "the Python of Spark's workers cannot import sparkraft. Pipeline files and "
+        "sparkraft.pipeline.register(spark) send it to the workers; other jobs, and streams over "
+        "Spark Connect without foreachBatch, need sparkraft[pipeline] in the Python of every "
+        "worker, which PYSPARK_PYTHON names"
     ),
     connect_batches.SLOW_PYTHON: (
         "a Python process of Spark did not start within 10 seconds: the machine is too busy, or "
