@@ -2,7 +2,7 @@
 
     ./bench spark_pipelines --only sink      one part: source, sink, floor, exactly_once, stall,
                                              tables, partitions, avro, protobuf,
-                                             check
+                                             check, copies
     ./bench spark_pipelines --scale 0.2      fewer records
 
 The official connector has the settings with which it was fastest here; its jars are the newest that
@@ -634,6 +634,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "avro": avro,
     "protobuf": protobuf,
     "check": spark_more_rows.check,
+    "copies": spark_more_rows.copies,
 }
 
 
