@@ -312,12 +312,8 @@ def test_the_lag_is_right_after_a_restart_that_repeats_a_batch(spark, node, clus
         pytest.approx(time.time(), rel=0.1),
         0,
     )
-    for each in reports:
-        work = running._with_figures(each, figures, spark).work
-        # A value of 4 bytes and the other columns of 100 records.
-        assert 100 * 20 < work.bytes < 100 * 1000
-        assert work.read_ms > 0
-        assert work.retries == 0
+    found = [running._with_figures(each, figures, spark) for each in reports]
+    assert {each.retries for each in found} == {0}
 
 
 @pytest.mark.long  # the test above has a restart, and stays in ./test
@@ -402,6 +398,9 @@ def test_no_json_value_is_lost_in_silence(spark, node, cluster, frame, tmp_path)
     dropping = start("drop")
     assert dropping.awaitTermination(600)
     assert [each.damaged for each in progress.reports(dropping)] == [len(DAMAGED_VALUES)]
+    sent = {**GOOD_VALUES, **{f"damaged-{n}": value for n, value in enumerate(DAMAGED_VALUES)}}
+    size = sum(len(key) + len(value) for key, value in sent.items())
+    assert [each.bytes for each in progress.reports(dropping)] == [size]
     send("a", None)
     producer.flush()
     assert start("drop").awaitTermination(600)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 READ: Final = "read"
 DAMAGED: Final = "damaged"
+BYTES: Final = "bytes"
 LETTERS: Final = "letters"
 
 COMPLAINT: Final = re.compile(
@@ -56,6 +57,7 @@ _PARSED: Final = "__sparkraft_parsed"
 _PARSED_KEY: Final = "__sparkraft_parsed_key"
 _KEY: Final = "__sparkraft_key"
 _VALUE: Final = "__sparkraft_value"
+_SIZE: Final = "__sparkraft_size"
 _CORRUPT: Final = "_corrupt_record"
 _KEY_DAMAGED: Final = "the value is null, and the key is not the JSON object of a row"
 _DELETES: Final = "deletes"
@@ -75,7 +77,7 @@ _UPSERTS: Final = ("c", "r", "u")
 
 
 def observed(source_name: str) -> str:
-    """The name of a source's metrics in Spark's progress: `READ`, `DAMAGED` and `LETTERS`."""
+    """The name of a source's metrics in Spark's progress: `READ`, `DAMAGED`, `BYTES`, `LETTERS`."""
     return _OBSERVED + source_name
 
 
@@ -83,6 +85,12 @@ def damaged_in(observed_metrics: Mapping[str, Mapping[str, Any] | None]) -> int:
     """The damaged records of all sources, from the metrics in Spark's progress."""
     ours = [each for name, each in observed_metrics.items() if name.startswith(_OBSERVED)]
     return sum(int((each or {}).get(DAMAGED) or 0) for each in ours)
+
+
+def bytes_in(observed_metrics: Mapping[str, Mapping[str, Any] | None]) -> int | None:
+    """The bytes of keys and values of all sources with a format; None without such a source."""
+    found = [each for name, each in observed_metrics.items() if name.startswith(_OBSERVED)]
+    return sum(int((each or {}).get(BYTES) or 0) for each in found) if found else None
 
 
 def decoded(records: DataFrame, source: Source) -> DataFrame:
@@ -107,6 +115,7 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     metrics = [
         f.count(f.lit(1)).alias(READ),
         f.count(f.when(damaged, counted)).alias(DAMAGED),
+        f.sum(_SIZE).alias(BYTES),
     ]
     if keeps:
         metrics.append(f.collect_list(f.when(damaged, _letter(source))).alias(LETTERS))
@@ -212,9 +221,11 @@ def _parsed(records: DataFrame, source: Source, *, keeps_record: bool) -> DataFr
         else key.cast("string").alias("key"),
         _parsed_column(source).alias(_PARSED) if source.has_values else f.col("value"),
     ]
+    sizes = [f.coalesce(f.octet_length(each), f.lit(0)) for each in ("key", "value")]
     return records.select(
         *others,
         *record,
+        (sizes[0] + sizes[1]).alias(_SIZE),
         # The row of a tombstone in an envelope can be damaged.
         (f.lit(False) if source.is_envelope else f.col("value").isNull()).alias(TOMBSTONE),  # noqa: FBT003
         *parsed,

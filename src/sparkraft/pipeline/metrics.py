@@ -47,8 +47,7 @@ class PipelineMetrics:
         self._letters = counter("dead_letters", "Records and rows written as dead letters").labels(
             name
         )
-        self._bytes = counter("read_bytes", "Bytes that sources handed to Spark").labels(name)
-        self._read = counter("read_seconds", "Time of the Python processes of sources").labels(name)
+        self._bytes = counter("read_bytes", "Bytes of keys and values read").labels(name)
         self._retries = counter("task_retries", "Tasks that failed and were repeated").labels(name)
         self._seconds = Histogram(
             _PREFIX + "batch_seconds", "Duration of a batch", ["pipeline"], buckets=_SECONDS,
@@ -83,10 +82,8 @@ class PipelineMetrics:
             self._misfits.inc(progress.set_aside.misfits)
             self._ignored.inc(progress.set_aside.ignored)
             self._letters.inc(progress.set_aside.dead_letters)
-        work = progress.work
-        self._bytes.inc(work.bytes or 0)
-        self._read.inc((work.read_ms or 0) / 1000)
-        self._retries.inc(work.retries or 0)
+        self._bytes.inc(progress.bytes or 0)
+        self._retries.inc(progress.retries or 0)
         self._seconds.observe(progress.seconds)
         self._batch.set(progress.batch_id)
         self._ended.set_to_current_time()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline import offsets as plan
-from sparkraft.pipeline.batch_figures import NOTHING, UNMEASURED, SetAside, Work
+from sparkraft.pipeline.batch_figures import NOTHING, SetAside
 from sparkraft.pipeline.options import Isolation, source_options
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ class Progress:
     """Records left out because their value does not fit the schema."""
     set_aside: SetAside | None = NOTHING
     """What the sinks left out; None if they run in another process."""
-    work: Work = UNMEASURED
-    """What the tasks did."""
+    bytes: int | None = None
+    """Of keys and values, in sources whose values or keys have a format; None without any."""
+    retries: int | None = None
+    """Tasks that failed, which Spark has repeated."""
     lag_seconds: float | None = None
     """Age of the oldest record that is not processed; 0 without any, None if it is unknown."""
     is_batch: bool
@@ -69,7 +71,8 @@ class Progress:
             "late": self.dropped,
             "damaged": self.damaged,
             **(self.set_aside._asdict() if self.set_aside else dict.fromkeys(SetAside._fields)),
-            **self.work._asdict(),
+            "bytes": self.bytes,
+            "retries": self.retries,
         }
 
     def __str__(self) -> str:
@@ -124,6 +127,7 @@ def progress_of(report: dict[str, Any]) -> Progress:
         lag=_lag(ends, latest),
         dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
         damaged=json_values.damaged_in(report.get("observedMetrics") or {}),
+        bytes=json_values.bytes_in(report.get("observedMetrics") or {}),
         is_batch=bool(records or "commitOffsets" in report["durationMs"]),
         end=ends,
         report=report,

@@ -129,7 +129,7 @@ def _with_figures(
     return replace(
         progress,
         set_aside=figures.take_set_aside(number),
-        work=figures.take_work(number, spark),
+        retries=figures.take_retries(number, spark),
     )
 
 

@@ -96,7 +96,7 @@ def build(
         name = QueryBatch(_query_id(batch), batch_id)
         write_all(batch, name)
         if figures is not None:
-            figures.note_work(batch_id, spark, name.query)
+            figures.note_jobs(batch_id, spark)
 
     return write
 
