@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from sparkraft.base.errors import ErrorCode
 from sparkraft.pipeline.table_files import MisfitRow
 from sparkraft.records.compression import Codec
@@ -23,7 +25,6 @@ from sparkraft.records.record import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from sparkraft.pipeline.options import SinkOptions
@@ -165,8 +166,6 @@ def _oversized(records: DataFrame, limits: TopicLimits) -> Column:
     large = f.when(bytes_max > int(certain), f.struct(*names))
 
     def measured(rows: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-        import pyarrow as pa
-
         found: list[Any] = rows.to_pylist()
         return pa.array([each and _why_too_large(each, limits) for each in found], pa.string())
 
