@@ -118,7 +118,8 @@ def test_the_migration_says_how_to_run_it():
         capture_output=True, text=True, timeout=SECONDS_MAX, check=True,
     )  # fmt: skip
     page = (EXAMPLES / "zookeeper_migration" / "README.md").read_text()
-    commands = [line.split("  ")[0].strip() for line in shown.stdout.splitlines() if "    " in line]
+    lines = [line for line in shown.stdout.splitlines() if line.startswith("  ")]
+    commands = [line.strip().partition("  ")[0] for line in lines]
     assert len(commands) == 2
     assert all(f"$ {command}\n" in page for command in commands)
 
