@@ -20,6 +20,7 @@ from sparkraft.client.security import login_of_properties
 from sparkraft.protocol.messages import k38_create_delegation_token as k38
 from sparkraft.security.scram import BY_NAME, keys_of, salted_password
 from sparkraft.security.secret import Secret
+from sparkraft.security.standard_authorizer import CLASS_NAME
 from sparkraft.server.properties import parse_properties
 from tests.support.console import ConsoleProcess
 from tests.support.nodes import SparkraftNode
@@ -53,7 +54,11 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     folder = tmp_path_factory.mktemp("planted")
     login = folder / "admin.properties"
     login.write_text(client_properties("admin", "", PLAIN))
-    given = {"delegation_token_secret_key": KEY}
+    given = {
+        "delegation_token_secret_key": KEY,
+        "authorizer_class_name": CLASS_NAME,
+        "super_users": "User:admin;User:ANONYMOUS",
+    }
     made = sasl_node(folder / "node", mechanisms=(PLAIN, SHA_256), **given)
     credential = f"name=carol,iterations={ITERATIONS},password={SCRAM_PASSWORD}"
     credential += f",salt={b64encode(SALT).decode()}"
