@@ -70,7 +70,7 @@ def _uncut_decode() -> Patches:
     return [(ReplicaManager, "must_queue", lambda _self, _partition, _records: False)]
 
 
-@_plant("work goes on in the same iteration when its slice is over", "L1")
+@_plant("work continues in the same iteration when its slice is over", "L1")
 def _slices_without_an_end() -> Patches:
     async def next_slice(self: Any) -> None:
         self._left = self._units_max

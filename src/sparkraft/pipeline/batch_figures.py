@@ -6,7 +6,7 @@ again when it is repeated, so it is counted once.
 
 Failed tasks are in Spark's status store, which jobs enter a moment after they began: such a job may
 be counted with the next batch. Spark's metrics of a Python data source are not used: a task adds to
-those of earlier tasks in its process, and reports the sum, so they tell nothing of a batch.
+those of earlier tasks in its process, and reports the sum of all batches.
 
 Not here: Spark's own figures (`progress`).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SetAside(NamedTuple):
-    """What a sink left out of a batch.
+    """Rows and columns that a sink left out of a batch.
 
     Args:
         misfits: rows that do not fit the sink.
@@ -59,7 +59,7 @@ class BatchFigures:
         self._set_aside.setdefault(batch, {})[part] = found
 
     def take_set_aside(self, batch: int) -> SetAside:
-        """What all sinks set aside of a finished batch; earlier batches are forgotten."""
+        """The sum over all sinks of a finished batch; earlier batches are forgotten."""
         found = self._set_aside.get(batch, {}).values()
         _forget(self._set_aside, batch)
         total = NOTHING

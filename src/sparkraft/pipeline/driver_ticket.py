@@ -1,15 +1,15 @@
 """The ticket of a stream's running batch, in a file that processes of its driver share.
 
 Spark runs the methods of a stream's writer in several Python processes of the driver's machine,
-each of which builds the writer anew: one opens a batch, another one commits or aborts it. The file
+each of which builds the writer again: one opens a batch, another one commits or aborts it. The file
 is in Spark's own folder of temporary files, which each application has for itself and deletes at
 its end. An older application finds its own ticket, so it knows that a newer one has taken over.
 
-Within an application, the checkpoint tells two queries with the same options apart. Spark runs one
+Within an application, the checkpoint separates two queries with the same options. Spark runs one
 query of a checkpoint at a time. Without `checkpointLocation` among the options, as with the setting
 `spark.sql.streaming.checkpointLocation`, nothing is kept.
 
-Not here: what a ticket is for (`exactly_once`).
+Not here: the use of a ticket (`exactly_once`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Progress:
     damaged: int
     """Records left out because their value does not fit the schema."""
     set_aside: SetAside | None = NOTHING
-    """What the sinks left out; None if they run in another process."""
+    """Rows and columns that the sinks left out; None if they run in another process."""
     bytes: int | None = None
     """Of keys and values, in sources whose values or keys have a format; None without any."""
     retries: int | None = None

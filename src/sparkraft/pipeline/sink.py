@@ -10,7 +10,7 @@ again; within a task nothing is doubled. With it, a writer takes part in the pro
 `exactly_once`: Spark pickles a writer for the tasks before each batch, and at no other time, so the
 driver opens the batch then.
 
-Spark aborts a stream's batch with a writer that it builds anew in another process, and hands over
+Spark aborts a stream's batch with a writer that it builds again in another process, and hands over
 the results of finished tasks only. So the driver leaves its ticket in a file (`driver_ticket`).
 """
 

@@ -58,7 +58,7 @@ _PLACES: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLimits:
-    """What a topic takes.
+    """The sizes that a topic takes.
 
     Args:
         topic: its name.

@@ -89,7 +89,7 @@ def forward_checked(
 
 
 class _Checked:
-    """What this broker decides about the resources of a request.
+    """The decisions of this broker about the resources of a request.
 
     Attributes:
         errors: for each resource the result that this broker decides; None: the controller decides.

@@ -3,7 +3,7 @@
     batch of the file → records → image … footer → listeners prepare → image
 
 Invariant: no listener uses the image before the footer of the file was read and all have prepared.
-A load that is abandoned leaves nothing behind.
+A load that is abandoned has no effect.
 
 Not here: which listeners get the image, and what waits for it (`commit_publisher`).
 """
@@ -29,7 +29,7 @@ very many replicas have long records. One record is never split."""
 
 
 Prepare = Callable[[ClusterImage], Iterator[None]]
-"""What a listener does in pieces before it gets the image (`SnapshotPreparer`)."""
+"""The work of a listener, in pieces, before it gets the image (`SnapshotPreparer`)."""
 
 
 class SnapshotLoad:

@@ -138,7 +138,7 @@ async def check_endpoints(
 ) -> None:
     """Check that no other broker has registered one of our endpoints.
 
-    A malformed registration of another broker is logged and left out: it says nothing about this
+    A malformed registration of another broker is logged and left out: it does not concern this
     broker. Kafka 3.9 checks at a start and before it changes advertised listeners only, and such a
     registration prevents both (`KafkaServer.createBrokerInfo`).
 

@@ -10,7 +10,7 @@ A piece is one callback of the loop. Counted, by observing the product from outs
     device reads reads for fetches of bytes that are not in the page cache: none
     units        units that work counts with a `Turn`, all turns together
 
-Work whose `Turn` says that its slice is over counts at most once more before it lets others run: a
+Work whose slice is over by its `Turn` counts at most once more before it lets others run: a
 queue of calls counts its last call after the slice that the call itself has ended.
 """
 
