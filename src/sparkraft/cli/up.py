@@ -297,7 +297,7 @@ def _console_command(cluster: LocalCluster, login: str) -> str:
         return local_console.NOT_INSTALLED
     return (
         f"sparkraft console --bootstrap-server {cluster.bootstrap}{login}   "
-        "(its visitors see what admin may see)"
+        "(its visitors have the rights of admin)"
     )
 
 
