@@ -155,10 +155,10 @@ def _sequences_with_a_gap() -> Patches:
 
 @_plant("a broker that doesn't answer counts as one that refuses", "F1", scenario="chaos")
 def _silence_counts_as_refusal() -> Patches:
-    async def all_refuse(_endpoints: Any) -> bool:
+    async def all_refuse(_connect: Any, _endpoints: Any) -> bool:
         return True
 
-    return [(processes, "_all_refuse", all_refuse)]
+    return [(processes, "all_refuse", all_refuse)]
 
 
 @_plant("compaction takes the last record of a key as well", "S6")

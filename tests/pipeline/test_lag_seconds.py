@@ -70,7 +70,7 @@ def test_the_oldest_record_that_waits_counts(cluster, pipeline):
 
 
 def test_a_record_from_the_future_has_no_age(cluster, pipeline):
-    filled(cluster, "future", [[-600]])
+    filled(cluster, "future", [[NOW - time.time() - 600]])
     assert seconds(pipeline, "future", [0], [1]) == 0.0
 
 

@@ -104,6 +104,14 @@ class _Checked:
         self.kept: list[Any] = []
         self.is_for_controller = True
 
+    def add(self, resource: Any, error: KafkaError | None, *, is_own: bool) -> None:
+        """Add a resource; `is_own`: this broker applies its changes, too."""
+        self.errors.append(error)
+        if error is None:
+            self.kept.append(resource)
+        if error is not None or is_own:
+            self.is_for_controller = False
+
 
 async def _checked(broker: ConfigHost, context: "RequestContext", request: Any) -> _Checked:
     turn = broker.env.turn(broker.env.work_max.partitions)
@@ -115,11 +123,7 @@ async def _checked(broker: ConfigHost, context: "RequestContext", request: Any) 
             error = logger_result(broker.node_id, context, request, resource, operation)
         else:
             error = await _refusal(broker, resource, turn)
-        found.errors.append(error)
-        if error is None:
-            found.kept.append(resource)
-        if error is not None or _is_own(broker, resource):
-            found.is_for_controller = False
+        found.add(resource, error, is_own=_is_own(broker, resource))
         if turn.is_over(1 + len(resource.configs)):
             await turn.next()
     return found
