@@ -32,5 +32,5 @@ class WorkMax(NamedTuple):
 LOOP_WORK_MAX: Final = WorkMax(
     bytes=4 << 20, records=5_000, partitions=1_000, folders=16, codec_bytes=2048
 )
-"""About 4 ms each on a slow core: 1 ns a byte, 0.8 µs a record, 4 µs a partition, 250 µs a folder.
-`./bench loop bounds` measures them."""
+"""Less than 10 ms each: up to 2 µs a record (decoded in Python), 1 ns a byte, 4 µs a partition,
+250 µs a folder. `./bench loop bounds` measures them."""
