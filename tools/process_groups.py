@@ -82,10 +82,15 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def interrupt_on_signals() -> None:
-    """Raise KeyboardInterrupt in the main thread also on SIGTERM and SIGHUP."""
+    """Raise KeyboardInterrupt in the main thread also on SIGTERM and SIGHUP.
+
+    A shell starts its background jobs with SIGINT ignored, and processes inherit that: with a
+    handler here, those that are started from now on can be interrupted.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)

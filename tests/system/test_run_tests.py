@@ -132,13 +132,15 @@ if (folder / "stubborn.py").exists():
     step = run_tests.Step("stubborn", [sys.executable, "stubborn.py"])
     jobs = [run_tests.Job("style", [step])]
 else:
-    # A lane runs at a low priority: beside others it may need more than the usual time.
-    process_groups.ProcessGroups.stop.__defaults__ = (180.0,)
     jobs = [run_tests.lane("cpu", "not long", ["test_it.py"])]
     jobs[0].environment["PYTHONPATH"] = str(tool_folder.parent)
 process_groups.interrupt_on_signals()
 run_tests.run_all(jobs)
 """
+
+
+IGNORING_SIGINT = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+"""As a shell starts jobs in the background."""
 
 
 def is_running(pid: int) -> bool:
@@ -152,13 +154,13 @@ def is_running(pid: int) -> bool:
 def terminate_a_run(folder: Path, started: Path) -> None:
     """Terminate a run of what is in `folder`: the two processes named in `started` end."""
     run = subprocess.Popen(
-        [sys.executable, "-c", STOPPED, str(ROOT / "tools"), str(folder)],
+        [*IGNORING_SIGINT, sys.executable, "-c", STOPPED, str(ROOT / "tools"), str(folder)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
         wait_until(lambda: started.exists() and started.read_text(), "the job runs", 60)
         run.send_signal(signal.SIGTERM)
-        shown, _ = run.communicate(timeout=200)
+        shown, _ = run.communicate(timeout=60)
     finally:
         run.kill()
     pids = [int(pid) for pid in started.read_text().split()]
