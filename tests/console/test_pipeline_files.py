@@ -35,7 +35,9 @@ def test_the_newest_batches_are_read_from_the_end(
     assert [one["batch"] for one in found] == [27, 28, 29]
     assert {one["atMs"] for one in found} == {STARTED_MS + 1_500}
     assert damaged == 0
-    monkeypatch.setattr(pipeline_files, "READ_BYTES_MAX", 1_000)
+    (path,) = batch_files(tmp_path)
+    two = b"".join(path.read_bytes().splitlines(keepends=True)[-2:])
+    monkeypatch.setattr(pipeline_files, "READ_BYTES_MAX", len(two) + 100)
     found, damaged = newest_documents(tmp_path, batches_max=30)
     assert [one["batch"] for one in found] == [28, 29]
     assert damaged == 0

@@ -35,6 +35,7 @@ class FakeNode:
 
     image = EMPTY_IMAGE
     raft = None
+    finalized_features = None
     config = SimpleNamespace(migrates=False, is_migrating_broker=False)
     channel = SimpleNamespace(forwarded_versions=None)
 

@@ -29,9 +29,9 @@ def test_clients_see_the_finalized_features_and_their_epoch(tmp_path, caplog):
                 async with nodes.admin() as admin:
                     await until(lambda: _equals(admin, (levels, epoch)))
 
+            await sees({}, 0)
             # The controller has created the znode.
             assert b'"features":{}' in nodes.ensemble.znodes.get("/feature").data
-            await sees({}, 0)
             await nodes.submit(SetData(path="/feature", data=ONE))
             await sees({"f": 3}, 1)
             assert "/feature finalizes f at level 3" in caplog.text
