@@ -1,7 +1,6 @@
 """Exactly-once into topics with Spark: batches that are repeated, and tasks that fail."""
 
 import time
-from typing import ClassVar
 
 import pytest
 from pyspark import TaskContext
@@ -10,7 +9,6 @@ from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.places import LATEST
 from sparkraft.pipeline.produce import Producer
-from sparkraft.pipeline.transactions import ONGOING, TransactionCalls
 from sparkraft.pipeline.wire import Cluster
 from tests.support.killed_batches import client_options, committed_values
 from tests.support.nodes import SparkraftNode
@@ -57,9 +55,6 @@ class Copy:
             producer.send(self.source, None, b"v", partition=number % 2, timestamp_ms=1)
         producer.flush()
 
-    def rows(self, records):
-        return records
-
     def run(self, check=NO_CHECK):
         raise NotImplementedError
 
@@ -88,9 +83,6 @@ class Copy:
 class FormatCopy(Copy):
     """With `writeStream.format("sparkraft")`, whose group has the offsets with the decisions."""
 
-    writer_options: ClassVar[dict[str, str]] = {}
-    value = "concat(partition, '-', offset)"
-
     def run(self, check=NO_CHECK):
         given = {"kafka.bootstrap.servers": self.node.bootstrap}
         records = (
@@ -100,11 +92,9 @@ class FormatCopy(Copy):
             .load()
         )
         query = (
-            self.rows(records)
-            .selectExpr("concat(partition, '-', offset) AS value", check)
+            records.selectExpr("concat(partition, '-', offset) AS value", check)
             .writeStream.format("sparkraft")
             .options(**given, topic=self.target, transactionalIdPrefix=f"{self.target}.copy")
-            .options(**self.writer_options)
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .option("publishGroupId", f"{self.target}.group")
             .trigger(availableNow=True)
@@ -145,29 +135,6 @@ def test_repeated_batches_and_failed_tasks_leave_each_record_once(
     assert copy.forget_last_commit() == 2
     copy.run()
     assert copy.committed() == copy.expected()
-
-
-@pytest.mark.long  # test_exactly_once.py aborts without Spark, and stays in ./test
-def test_a_batch_without_a_finished_task_leaves_no_open_transaction(spark, node, cluster, tmp_path):
-    """Its only task fails at a record that is too large, so Spark hands over no ticket."""
-    copy = FormatCopy(spark, node, cluster, tmp_path, "unfinished")
-    copy.rows = lambda records: records.where("partition = 0").repartition(1)
-    copy.writer_options = {"kafka.batch.size": "1"}
-    copy.value = f"if(offset = 60, repeat('x', 3000000), {copy.value})"
-    spark.conf.set(BATCH_ROWS, "10")
-    try:
-        with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
-            copy.run()
-    finally:
-        spark.conf.unset(BATCH_ROWS)
-    calls = TransactionCalls(cluster, timeout_ms=60_000)
-    ids = calls.ids(rf"{copy.target}\.copy\.[0-9]+\.[0-9]+")
-    assert ids
-    assert ONGOING not in ids.values()
-
-
-BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-"""Rows that a writer gets at once."""
 
 
 @pytest.mark.long  # the test above has both topics in one cluster, and stays in ./test
