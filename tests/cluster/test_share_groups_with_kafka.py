@@ -52,12 +52,12 @@ def until(
 
     def holds() -> bool:
         found = offsets_partition(cluster)
-        told = {coordinator(cluster, 0, SHARE, of=broker) for broker in cluster.serving}
+        coordinators = {coordinator(cluster, 0, SHARE, of=broker) for broker in cluster.serving}
         return (
             found.leader in leaders
             and found.leader_epoch >= epoch
             and in_sync <= set(found.isr)
-            and told == {(ErrorCode.NONE, found.leader)}
+            and coordinators == {(ErrorCode.NONE, found.leader)}
         )
 
     wait_until(holds, what, SECONDS)

@@ -235,8 +235,10 @@ class World:
     def assert_no_election_since(self, epoch: int, stalls: Stalls) -> None:
         """Nobody was replaced, unless the machine itself stood still for about a timeout."""
         now = self.epoch()
-        told = f"an election for nothing: epoch {epoch} → {now}, {self._reasons(epoch)}, {stalls}"
-        assert now == epoch or stalls.excuse(FETCH_SECONDS), f"{told}\n{self.cluster.tails()}"
+        message = (
+            f"an election for nothing: epoch {epoch} → {now}, {self._reasons(epoch)}, {stalls}"
+        )
+        assert now == epoch or stalls.excuse(FETCH_SECONDS), f"{message}\n{self.cluster.tails()}"
 
     def _reasons(self, epoch: int) -> str:
         """Why nodes left `epoch`, in order, with the seconds since the first one."""

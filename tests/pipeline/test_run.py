@@ -130,9 +130,9 @@ def test_a_cluster_reads_with_as_many_tasks_as_it_has_cores(parsed):
 
 
 def test_the_error_of_workers_without_the_package_says_when_to_install_it():
-    told = running.cause_of(Exception("x\nModuleNotFoundError: No module named 'sparkraft'\ny"))
-    assert "sparkraft.pipeline.register(spark) send it to the workers; other jobs" in told
-    assert "need sparkraft[pipeline] in the Python of every worker" in told
+    message = running.cause_of(Exception("x\nModuleNotFoundError: No module named 'sparkraft'\ny"))
+    assert "sparkraft.pipeline.register(spark) send it to the workers; other jobs" in message
+    assert "need sparkraft[pipeline] in the Python of every worker" in message
 
 
 def test_an_error_of_java_is_told_and_not_the_call_that_raised_it():

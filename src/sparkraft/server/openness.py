@@ -36,22 +36,22 @@ def openness(config: "NodeConfig", ports: Mapping[str, int], http: tuple[str, in
     parts = [_listener(config, address, ports[address.name]) for address in config.listeners]
     if http is not None:
         host, port = http
-        whom = _holders(config, HTTP_LISTENER) if serves_https(config) else "everyone"
+        clients = _holders(config, HTTP_LISTENER) if serves_https(config) else "everyone"
         scheme = "https" if serves_https(config) else "http"
-        parts.append(f"{_from(whom, host)} at {scheme} {_place(host, port)}")
+        parts.append(f"{_from(clients, host)} at {scheme} {_place(host, port)}")
     return f"Open to: {'; '.join(parts)}. {_rights(config)}"
 
 
 def _listener(config: "NodeConfig", address: "ListenerAddress", port: int) -> str:
     protocol = address.security_protocol
     if protocol in SASL_PROTOCOLS:
-        whom = f"users of {', '.join(mechanisms_of(config, address.name))}"
+        clients = f"users of {', '.join(mechanisms_of(config, address.name))}"
     elif protocol is SecurityProtocol.SSL:
-        whom = _holders(config, address.name)
+        clients = _holders(config, address.name)
     else:
-        whom = "everyone"
-    where = f"{_from(whom, address.host)} at {address.name} {_place(address.host, port)}"
-    return where if protocol.uses_tls else f"{where}, not encrypted"
+        clients = "everyone"
+    place = f"{_from(clients, address.host)} at {address.name} {_place(address.host, port)}"
+    return place if protocol.uses_tls else f"{place}, not encrypted"
 
 
 def _holders(config: "NodeConfig", listener: str) -> str:
@@ -59,8 +59,8 @@ def _holders(config: "NodeConfig", listener: str) -> str:
     return "holders of a trusted certificate" if required else "everyone"
 
 
-def _from(whom: str, host: str) -> str:
-    return f"{whom} on this machine" if is_local(host) else whom
+def _from(clients: str, host: str) -> str:
+    return f"{clients} on this machine" if is_local(host) else clients
 
 
 def _place(host: str, port: int) -> str:
