@@ -33,10 +33,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 import dependencies  # noqa: E402
 from process_groups import ProcessGroups, interrupt_on_signals  # noqa: E402
 
+from tests.mutants.replacements import FILE_VARIABLE as SEEDS_VARIABLE  # noqa: E402
 from tests.support.lanes import DURATIONS, read_reports  # noqa: E402
 from tests.support.turns import SPARK, turn  # noqa: E402
 
 OUTPUT = ROOT / ".test-output"
+SEEDS = OUTPUT / "seeds.jsonl"
+"""Seeds of planted bugs that a run with `--record` found in place of stale ones."""
 PYTHON = sys.executable
 BIN = Path(sys.executable).parent
 
@@ -478,11 +481,15 @@ def main() -> int:
     if not jobs:
         say("nothing that tests depend on has changed")
         return 0
+    if options.record:
+        SEEDS.unlink(missing_ok=True)
+        os.environ[SEEDS_VARIABLE] = str(SEEDS)
     run_all(jobs)
     results = results_of(jobs)
     counts = show(jobs, results)
     if options.record:
         record(results, is_everything=not options.paths and not options.quick)
+        subprocess.run([PYTHON, "tools/mutants", "--store", SEEDS], cwd=ROOT, check=True)
     bad = bool(counts["failed"]) or any(job.failures for job in jobs)
     if options.no_skip and counts["skipped"]:
         print("\n--no-skip: a skipped test is a failure")

@@ -4,6 +4,7 @@ tools/mutants all                replay every stored seed; each bug must be repo
 tools/mutants NAME ...           some bugs, in every tier (NAME@cores or NAME@nodes: in one)
 tools/mutants --find NAME ...    search from seed 1 on and store what is found
 tools/mutants --refresh NAME ... replay, and store the seeds found in place of stale ones
+tools/mutants --store FILE       store the seeds that tests noted in FILE, and write the table
 tools/mutants --list             names, tiers, invariants
 tools/mutants --table            write docs/planted-bugs.md
 tools/mutants --check            exit with 1 if docs/planted-bugs.md is out of date
@@ -11,7 +12,7 @@ tools/mutants --check            exit with 1 if docs/planted-bugs.md is out of d
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 
@@ -21,12 +22,14 @@ from tests.mutants.mutant_seeds import (
     MUTANT_SEEDS,
     Finding,
     is_seen,
+    read_seeds,
     replay,
     search,
     settings_for,
     write_seeds,
 )
 from tests.mutants.registry import CASES, MutantCase, cases_named
+from tests.mutants.replacements import noted
 from tests.mutants.scenario_bugs import SCENARIO_BUGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "planted-bugs.md"
@@ -76,13 +79,13 @@ _RACES = """
 """
 
 
-def page() -> str:
+def page(seeds: Mapping[MutantCase, Finding] = MUTANT_SEEDS) -> str:
     scenarios = [f"| `{name}`: {bug.about} | `{bug.test}` |" for name, bug in SCENARIO_BUGS.items()]
     issues = [f"| {issue} | {_listed(bugs)} |" for issue, bugs in ISSUES.items()]
     races = [f"| {race} | {_listed(tests)} |" for race, tests in RACES.items()]
     return (
         _HEAD
-        + "".join(_row(case, MUTANT_SEEDS[case]) for case in CASES)
+        + "".join(_row(case, seeds[case]) for case in CASES)
         + "".join(
             head + "".join(f"{line}\n" for line in lines)
             for head, lines in ((_SCENARIOS, scenarios), (_ISSUES, issues), (_RACES, races))
@@ -108,8 +111,10 @@ def main(argv: list[str]) -> int:
     options = _parse(argv)
     if options.list:
         return _list()
-    if options.table:
-        PAGE.write_text(page())
+    if options.store:
+        _store(options.store)
+    if options.table or options.store:
+        PAGE.write_text(page(read_seeds()))
         return 0
     if options.check:
         return _check()
@@ -128,14 +133,24 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--find", action="store_true", help="search for seeds and store them")
     parser.add_argument("--refresh", action="store_true", help="replay, and replace stale seeds")
     parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="store seeds that tests noted")
     for name in ("list", "table", "check"):
         parser.add_argument(f"--{name}", action="store_true")
     options = parser.parse_args(argv)
-    if not (options.names or options.list or options.table or options.check):
+    if not (options.names or options.list or options.table or options.check or options.store):
         parser.error("name planted bugs, or `all`")
     if options.jobs is not None and options.jobs < 1:
         parser.error(f"--jobs must be at least 1, not {options.jobs}")
     return options
+
+
+def _store(file: Path) -> None:
+    seeds = read_seeds()
+    for each_found in noted(file):
+        name, tier, *finding = each_found
+        print(f"stored {name}@{tier}: seed {each_found.seed}")
+        seeds[MutantCase(name, tier)] = Finding(*finding)
+    write_seeds(seeds)
 
 
 def _list() -> int:

@@ -17,6 +17,7 @@ from sparkraft.simulation.scenarios.core_scenarios import Settings
 from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
 from tests.mutants.mutant import planted
 from tests.mutants.registry import CASES, MutantCase
+from tests.mutants.replacements import Replacement, note
 
 SEEDS_FILE = Path(__file__).with_name("seeds.json")
 
@@ -129,6 +130,9 @@ def assert_seen(case: MutantCase) -> None:
     assert is_seen(found, case), f"no seed from {stored} on shows it: {found.violation}"
     clean = run_clean(found.settings)
     assert clean.violation is None, f"{clean.violation} without the bug: {clean.text}"
+    if found.settings.seed != stored and found.violation:
+        seed, seconds = found.settings.seed, round(found.seconds, 1)
+        note(Replacement(*case, seed, found.violation, seconds))
 
 
 def search(case: MutantCase, on_seed: Callable[[int], None] = lambda _: None) -> Result | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import command, mutant_seeds
+from tests.mutants import command, mutant_seeds, replacements
 from tests.mutants.registry import CASES, MUTANTS, MutantCase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +57,27 @@ def test_a_stale_seed_is_replaced_by_the_next_that_shows_the_bug(
     found = mutant_seeds.read_seeds()
     assert found[BUG].seed == stored.seed
     assert found.keys() == mutant_seeds.MUTANT_SEEDS.keys()
+
+
+def test_a_stale_seed_that_a_test_finds_is_noted_and_stored(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mutant_seeds, "SEEDS_FILE", tmp_path / "seeds.json")
+    monkeypatch.setattr(command, "PAGE", tmp_path / "planted-bugs.md")
+    noted = tmp_path / "noted.jsonl"
+    monkeypatch.setenv(replacements.FILE_VARIABLE, str(noted))
+    stored = mutant_seeds.MUTANT_SEEDS[BUG]
+    mutant_seeds.assert_seen(BUG)
+    assert not noted.exists()
+
+    monkeypatch.setitem(mutant_seeds.MUTANT_SEEDS, BUG, stored._replace(seed=0))
+    monkeypatch.setattr(mutant_seeds, "is_seen", lambda result, _: result.settings.seed > 0)
+    mutant_seeds.assert_seen(BUG)
+    mutant_seeds.write_seeds(mutant_seeds.MUTANT_SEEDS)
+    assert command.main(["--store", str(noted)]) == 0
+    assert capsys.readouterr().out == f"stored {BUG}: seed {stored.seed}\n"
+    assert mutant_seeds.read_seeds()[BUG].seed == stored.seed
+    assert f"| {stored.seed} |" in command.PAGE.read_text()
 
 
 def test_a_name_means_every_tier_of_a_bug(capsys: pytest.CaptureFixture[str]) -> None:

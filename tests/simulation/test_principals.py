@@ -30,11 +30,7 @@ def check(settings: Settings) -> Counter[str]:
 def test_users_get_what_they_may_under_faults(seed: int) -> None:
     counts = check(replace(PRINCIPALS, seed=seed))
     assert counts["requests allowed"] + counts["requests denied"] > 150
-
-
-def test_faults_strike_meanwhile() -> None:
-    counts = sum((run_clean(replace(PRINCIPALS, seed=seed)).counts for seed in SEEDS), Counter())
-    assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > len(SEEDS)
+    assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > 0
 
 
 def test_everything_is_exercised_without_faults() -> None:
