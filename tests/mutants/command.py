@@ -146,10 +146,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _store(file: Path) -> None:
     seeds = read_seeds()
-    for each_found in noted(file):
-        name, tier, *finding = each_found
-        print(f"stored {name}@{tier}: seed {each_found.seed}")
-        seeds[MutantCase(name, tier)] = Finding(*finding)
+    for found in noted(file):
+        case = MutantCase(found.name, found.tier)
+        print(f"stored {case}: seed {found.seed}")
+        seeds[case] = Finding(found.seed, found.invariant, found.seconds)
     write_seeds(seeds)
 
 
