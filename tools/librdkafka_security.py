@@ -132,10 +132,13 @@ def by_mechanism(
 
 
 def with_entries(authority: Authority) -> Securing:
-    """SASL and access control: for what a user may do, as responses say it."""
+    """SASL and access control: for what a user may do, as responses say it.
+
+    Nodes are ANONYMOUS to their controllers, also after a test has added an entry for the cluster.
+    """
     made = by_mechanism(SHA_256, "SASL_PLAINTEXT", authority, runs=AUTHORIZED)
     node = {key: value for key, value in made.node.items() if key != "connections.max.reauth.ms"}
-    return replace(made, node=node | _ENTRIES)
+    return replace(made, node=node | _ENTRIES | {"super.users": "User:ANONYMOUS"})
 
 
 def with_client_files(securing: Securing, authority: Authority) -> Securing:

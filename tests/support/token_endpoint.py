@@ -71,6 +71,7 @@ class TokenServer:
                 fields = parse_qs(self.rfile.read(size).decode())
                 answer = server.answer(self.headers.get("Authorization", ""), fields)
                 self.send_response(answer.status)
+                self.send_header("Content-Type", "application/json")
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
