@@ -142,6 +142,30 @@ def test_a_produce_over_the_quota_is_served_and_the_next_request_waits(tmp_path)
     run(test())
 
 
+def test_a_request_in_the_same_chunk_as_one_over_the_quota_waits(tmp_path):
+    """It is in the node's buffer already, so that reading no more does not hold it up."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            client, other = await connect(node), await connect(node)
+            topic_id = await create_topic(client, "t")
+            await set_quota(node, client, "producer_byte_rate", RATE)
+            over = client.send_nowait(produce(topic_id, batch(bytes(OVER)), acks=1))
+            behind = [client.send_nowait(MetadataRequest(topics=None)) for _ in range(3)]
+            assert (await over).throttle_time_ms > 1_500
+            (muted,) = _muted(node)
+            for _ in range(2):
+                await other.send(MetadataRequest(topics=None))
+            assert not any(future.done() for future in behind)
+            assert muted._reader.end > muted._reader.at, "the requests have arrived"
+            for future in behind:
+                future.cancel()
+            await client.close()
+            await other.close()
+
+    run(test())
+
+
 def test_a_client_without_a_quota_keeps_the_short_way_of_produce(tmp_path):
     """A quota of another client id costs it nothing; its own takes effect at once."""
 
