@@ -8,9 +8,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 HOSTS = ("localhost", "127.0.0.1")
+OF_SERVERS, OF_CLIENTS = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+VALID_DAYS = (-1, 30)
+"""From when until when, from now."""
 
 
 def named(common_name: str) -> x509.Name:
@@ -33,6 +36,16 @@ class Authority:
         self.ca_path = directory / "ca.pem"
         self.ca_path.write_bytes(pem(self.certificate))
 
+    @property
+    def subject(self) -> x509.Name:
+        """The name in its certificate."""
+        return self._name
+
+    @property
+    def public_key(self) -> ec.EllipticCurvePublicKey:
+        """The key that verifies what it signs."""
+        return self._key.public_key()
+
     def subordinate(self, name: str) -> "Authority":
         """An authority below this one."""
         return Authority(self.directory / name, name, above=self)
@@ -44,10 +57,14 @@ class Authority:
         subject: x509.Name | None = None,
         hosts: Sequence[str] = HOSTS,
         password: bytes | None = None,
+        days: tuple[int, int] = VALID_DAYS,
+        purpose: x509.ObjectIdentifier | None = None,
     ) -> Path:
         """A file with a new private key (PKCS#8) and its certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self.sign(subject or named(name), key.public_key(), hosts=hosts)
+        certificate = self.sign(
+            subject or named(name), key.public_key(), hosts=hosts, days=days, purpose=purpose
+        )
         path = self.directory / f"{name}.pem"
         path.write_bytes(private_pem(key, password) + pem(certificate))
         return path
@@ -59,8 +76,10 @@ class Authority:
         *,
         hosts: Sequence[str] = HOSTS,
         is_ca: bool = False,
+        days: tuple[int, int] = VALID_DAYS,
+        purpose: x509.ObjectIdentifier | None = None,
     ) -> x509.Certificate:
-        """A certificate of 30 days."""
+        """A certificate of 30 days, for every purpose by default."""
         now = datetime.datetime.now(datetime.UTC)
         day = datetime.timedelta(days=1)
         builder = (
@@ -69,13 +88,15 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - day)
-            .not_valid_after(now + 30 * day)
+            .not_valid_before(now + days[0] * day)
+            .not_valid_after(now + days[1] * day)
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
         )
         if hosts:
             names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
+        if purpose is not None:
+            builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
 
