@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from sparkraft.metadata.image import ScramCredential
-from sparkraft.security.access_tokens import TokenError
+from sparkraft.security.access_tokens import AccessToken, TokenRules, read_key_set
 from sparkraft.security.authenticator import Authenticator, State
 from sparkraft.security.jaas import PLAIN_MODULE, JaasError, parse_jaas
 from sparkraft.security.oauthbearer import OAuthBearerServer
@@ -21,13 +21,29 @@ from sparkraft.security.plain import PlainServer
 from sparkraft.security.sasl import SaslError
 from sparkraft.security.scram import SHA_512, ScramServer, keys_of, salted_password
 from sparkraft.security.secret import Secret
+from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 
 PASSWORD = "planted-password-6619"
 SALT = b"0123456789abcdef"
 KEYS = keys_of(SHA_512, salted_password(SHA_512, Secret(PASSWORD), SALT, 4096))
 CREDENTIAL = ScramCredential(SALT, KEYS.stored_key, KEYS.server_key, 4096)
 
+NOW = 1_700_000_000
+ISSUES, STRANGER = Issuer(now_s=NOW - 7200), Issuer(now_s=NOW)
+RULES = TokenRules(
+    issuer=ISSUER,
+    audiences=frozenset({AUDIENCE}),
+    clock_skew_s=30,
+    user_claim="sub",
+    scope_claim="scope",
+)
+KEYS = read_key_set(key_set(ISSUES.entry()))
+
+EXPIRED, FORGED = (f"n,,\1auth=Bearer {each.token()}\1\1" for each in (ISSUES, STRANGER))
+
 TOKENS = [
+    EXPIRED.encode(),
+    FORGED.encode(),
     b"\0alice\0wrong",
     b"alice\0alice\0wrong",
     b"n,,n=alice,r=abcdef",
@@ -48,8 +64,8 @@ class NoLimits:
         return None
 
 
-def refuse(token: str) -> None:
-    raise TokenError("it is not valid")
+def validate(token: str) -> AccessToken:
+    return RULES.validate(token, lambda _: KEYS, NOW)
 
 
 def changed(dice: random.Random, samples: list[bytes]) -> bytes:
@@ -77,28 +93,37 @@ def mechanisms() -> dict[str, Callable[[], object]]:
         "SCRAM-SHA-512": lambda: ScramServer(
             SHA_512, find, nonce="server", unknown_user_key=b"key"
         ),
-        "OAUTHBEARER": lambda: OAuthBearerServer(refuse),
+        "OAUTHBEARER": lambda: OAuthBearerServer(validate),
     }
 
 
 def fuzz(count: int, seed: int) -> None:
+    """Send so many inputs; an exchange that fails takes no more of them."""
     dice = random.Random(seed)
     made = mechanisms()
     modules = [text.encode() for text in MODULES]
-    for _ in range(count // 4):
+    sent = 0
+
+    def next_input(samples: list[bytes]) -> bytes:
+        nonlocal sent
+        sent += 1
+        return changed(dice, samples)
+
+    while sent < count:
         name = dice.choice(sorted(made))
         server = made[name]()
         with suppress(SaslError):
             for _ in range(2):
-                assert len(server.respond(changed(dice, TOKENS))) < 1_000, seed
+                assert len(server.respond(next_input(TOKENS))) < 1_000, seed
         assert server.user == "", seed
         exchange = Authenticator(made, NoLimits(), None)
         exchange.on_handshake(dice.randint(0, 1), dice.choice([*made, "OTHER"]))
         if exchange.state is not State.FAILED:
-            reply = exchange.on_token(changed(dice, TOKENS))
+            reply = exchange.on_token(next_input(TOKENS))
             assert PASSWORD not in str(reply), seed
         assert exchange.user == "", seed
-        assert PASSWORD not in jaas_error(changed(dice, modules).decode(errors="replace")), seed
+        module = next_input(modules).decode(errors="replace")
+        assert PASSWORD not in jaas_error(module), seed
 
 
 def jaas_error(text: str) -> str:
