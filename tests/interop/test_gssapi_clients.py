@@ -151,25 +151,44 @@ def test_our_commands_log_in(kdc: Kdc, target: Target, keytab: Path, tmp_path: P
     assert (done.returncode, done.stdout) == (0, "Created topic ours.\n"), done.stderr
 
 
+KAFKA_PYTHON = """
+import sys
+from kafka import KafkaConsumer, KafkaProducer
+login = dict(bootstrap_servers=sys.argv[1], security_protocol=sys.argv[2],
+    sasl_mechanism='GSSAPI', sasl_kerberos_service_name='kafka',
+    sasl_kerberos_domain_name='localhost', ssl_cafile=sys.argv[3] or None)
+producer = KafkaProducer(**login)
+producer.send('kafka-python', b'value').get(60)
+producer.close()
+consumer = KafkaConsumer('kafka-python', auto_offset_reset='earliest',
+    consumer_timeout_ms=60000, **login)
+print(next(consumer).value.decode())
+"""
+
+AIOKAFKA = """
+import asyncio, ssl, sys
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+context = ssl.create_default_context(cafile=sys.argv[3]) if sys.argv[3] else None
+login = dict(bootstrap_servers=sys.argv[1], security_protocol=sys.argv[2], ssl_context=context,
+    sasl_mechanism='GSSAPI', sasl_kerberos_service_name='kafka',
+    sasl_kerberos_domain_name='localhost')
+async def main():
+    async with asyncio.timeout(60), AIOKafkaProducer(**login) as producer:
+        await producer.send_and_wait('aiokafka', b'value')
+        async with AIOKafkaConsumer('aiokafka', auto_offset_reset='earliest', **login) as consumer:
+            print((await consumer.getone()).value.decode())
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("client", [KAFKA_PYTHON, AIOKAFKA], ids=["kafka-python", "aiokafka"])
 @TLS_LATER
-def test_kafka_python_produces_and_consumes(
-    kdc: Kdc, target: Target, keytab: Path, tmp_path: Path
+def test_python_clients_produce_and_consume(
+    kdc: Kdc, target: Target, keytab: Path, tmp_path: Path, client: str
 ) -> None:
-    """It sends an authorization id that is not its user; as in Kafka, that changes nothing."""
+    """They send an authorization id that is not their user; as in Kafka, that changes nothing."""
     script = tmp_path / "script.py"
-    script.write_text(
-        "import sys\n"
-        "from kafka import KafkaConsumer, KafkaProducer\n"
-        "login = dict(bootstrap_servers=sys.argv[1], security_protocol=sys.argv[2],\n"
-        "    sasl_mechanism='GSSAPI', sasl_kerberos_service_name='kafka',\n"
-        "    sasl_kerberos_domain_name='localhost', ssl_cafile=sys.argv[3] or None)\n"
-        "producer = KafkaProducer(**login)\n"
-        "producer.send('kafka-python', b'value').get(60)\n"
-        "producer.close()\n"
-        "consumer = KafkaConsumer('kafka-python', auto_offset_reset='earliest',\n"
-        "    consumer_timeout_ms=60000, **login)\n"
-        "print(next(consumer).value.decode())\n"
-    )
+    script.write_text(client)
     tickets = f"FILE:{tmp_path / 'tickets'}"
     kinit = [str(kdc.kinit), "-k", "-t", str(keytab), "-c", tickets, "alice"]
     assert run(kdc, *kinit).returncode == 0

@@ -1,5 +1,6 @@
 """Clients, ours among them, authenticate with access tokens (KIP-768, KIP-1139, KIP-1258)."""
 
+import asyncio
 import os
 import subprocess
 import time
@@ -99,6 +100,29 @@ def test_kafka_python_produces(node: SparkraftNode) -> None:
     )
     producer.send("kafka-python", b"value").get(WAIT_SECONDS)
     producer.close()
+
+
+def test_aiokafka_produces(node: SparkraftNode) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        async def token(self) -> str:
+            return ISSUES.token()
+
+    async def test() -> None:
+        async with (
+            asyncio.timeout(WAIT_SECONDS),
+            AIOKafkaProducer(
+                bootstrap_servers=node.bootstrap,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism=OAUTHBEARER,
+                sasl_oauth_token_provider=Provider(),
+            ) as producer,
+        ):
+            await producer.send_and_wait("aiokafka", b"value")
+
+    asyncio.run(test())
 
 
 def test_kafkajs_produces_and_consumes(node: SparkraftNode) -> None:

@@ -1,18 +1,19 @@
 // kafkajs as a client that logs in; prints the value that it has written and read as JSON.
-//   node sasl.js BOOTSTRAP TOPIC      on standard input {mechanism, username, password, token, ca}
+//   node sasl.js BOOTSTRAP TOPIC      on standard input {mechanism, username, password, token, ca, cert}
+// Without a mechanism, `cert`, a certificate and its private key, is the login.
 const { Kafka, logLevel } = require("kafkajs");
 
 const [, , bootstrap, topic] = process.argv;
 const login = JSON.parse(require("fs").readFileSync(0, "utf8"));
 
-const sasl = { mechanism: login.mechanism.toLowerCase() };
+const sasl = login.mechanism ? { mechanism: login.mechanism.toLowerCase() } : undefined;
 if (login.token) sasl.oauthBearerProvider = async () => ({ value: login.token });
-else Object.assign(sasl, { username: login.username, password: login.password });
+else if (sasl) Object.assign(sasl, { username: login.username, password: login.password });
 
 const kafka = new Kafka({
   clientId: "sasl",
   brokers: [bootstrap],
-  ssl: login.ca ? { ca: [login.ca] } : undefined,
+  ssl: login.ca ? { ca: [login.ca], cert: login.cert, key: login.cert } : undefined,
   sasl,
   logLevel: logLevel.ERROR,
 });
