@@ -1,6 +1,7 @@
 """`up --secure`: a cluster whose clients connect only by the files that it writes."""
 
 import asyncio
+import http.client
 import json
 import shlex
 import stat
@@ -106,6 +107,33 @@ def test_the_printed_command_starts_the_console(secured, tmp_path):
             document = json.loads(response.read())
         assert document["clusterId"] is not None
         assert [one["id"] for one in document["brokers"]] == [1]
+
+
+def test_an_editor_of_a_console_may_do_what_the_consoles_user_may(secured, tmp_path, capsys):
+    create = ["--create", "--topic", "bob-hidden"]
+    assert run(capsys, "topics", *secured.options("bob"), *create)[0] == 0
+    options = ["--command-config", str(secured.file("alice.properties"))]
+    with ConsoleProcess(secured.bootstrap, tmp_path, options) as console:
+        editor = {"X-Sparkraft-Console": "1"}
+
+        def got(method: str, path: str, body: Any = None) -> tuple[int, str]:
+            to = http.client.HTTPConnection(console.address.removeprefix("http://"), timeout=60)
+            to.request(method, path, None if body is None else json.dumps(body), editor)
+            answer = to.getresponse()
+            if "Set-Cookie" in answer.headers:
+                editor["Cookie"] = answer.headers["Set-Cookie"].partition(";")[0]
+            return answer.status, answer.read().decode()
+
+        assert got("POST", "/api/sign-in", {"token": console.token})[0] == 204
+        wish = {"kind": "create-topic", "partitions": "1", "replicationFactor": "", "configs": {}}
+        status, said = got("POST", "/api/change", {**wish, "topic": "bob-x"})
+        assert (status, "TOPIC_AUTHORIZATION_FAILED" in said) == (502, True), said
+        assert got("POST", "/api/change", {**wish, "topic": "alice-x"})[0] == 200
+        shown = json.loads(got("GET", "/api/topics")[1])["topics"]
+        assert {one["topic"].partition("-")[0] for one in shown} == {"alice"}
+        for path in ("/api/topic?topic=bob-hidden", "/api/messages?topic=bob-hidden"):
+            status, said = got("GET", path)
+            assert "TOPIC_AUTHORIZATION_FAILED" in said, (path, status, said)
 
 
 def test_confluent_kafka_connects_by_the_file(secured):
