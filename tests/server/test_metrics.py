@@ -164,19 +164,40 @@ def names_of_pipelines() -> set[str]:
     return {sample.name for family in families for sample in family.samples}
 
 
-@pytest.mark.real_clients
-def test_alerts_and_dashboards_use_metrics_that_exist(sparkraft_cluster):
-    found = scraped(sparkraft_cluster.http).keys() | OTHERS | names_of_pipelines()
+def expressions() -> dict[str, str]:
+    """Those of alerts and of dashboards, by their place."""
     rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"][0]["rules"]
-    expressions = {rule["alert"]: rule["expr"] for rule in rules}
+    found = {rule["alert"]: rule["expr"] for rule in rules}
     for path in sorted((ROOT / "deploy" / "grafana").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
-                expressions[f"{path.name}: {panel['title']} {target['refId']}"] = target["expr"]
-    for where, expression in expressions.items():
+                found[f"{path.name}: {panel['title']} {target['refId']}"] = target["expr"]
+    return found
+
+
+@pytest.mark.real_clients
+def test_alerts_and_dashboards_use_metrics_that_exist(sparkraft_cluster):
+    found = scraped(sparkraft_cluster.http).keys() | OTHERS | names_of_pipelines()
+    for where, expression in expressions().items():
         names = names_in(expression)
         assert names, where
         assert names <= found, f"{where}: {names - found}"
+
+
+def test_alerts_and_dashboards_use_labels_that_exist():
+    """Those of docs/metrics.md, which other tests hold up to date, and of Prometheus itself."""
+    row = re.compile(r"^\| `(\w+)` \| \w+ \| ([^|]*) \|", re.MULTILINE)
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    labels = {name: set(re.findall(r"`(\w+)`", words)) for name, words in row.findall(page)}
+    for where, expression in expressions().items():
+        names = {re.sub(r"_(bucket|count|sum)$", "", name) for name in names_in(expression)}
+        if not names & labels.keys():
+            continue  # of pipelines, or of node_exporter
+        known = set().union(*(labels.get(name, set()) for name in names)) | {"instance", "le"}
+        used = set(re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", expression))
+        for listed in re.findall(r"\b(?:by|on|group_left|group_right) \(([^)]*)\)", expression):
+            used.update(re.findall(r"\w+", listed))
+        assert used <= known, f"{where}: {used - known}"
 
 
 def test_each_alert_has_a_section_in_the_operations_page():
