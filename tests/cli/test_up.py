@@ -272,6 +272,23 @@ def test_the_console_starts_and_ends_with_the_cluster(up, home, capsys):
     assert json.loads((home / "console.json").read_text())["pid"] is None
 
 
+def test_up_does_not_wait_for_the_console(up, home, monkeypatch):
+    """The cluster serves, also if the process of the console never listens."""
+    launch = local_process.launch
+
+    def hangs(recorded, command, *more):
+        is_console = "console" in command
+        sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+        launch(recorded, sleep if is_console else command, *more)
+
+    monkeypatch.setattr(local_process, "launch", hangs)
+    (node,) = up(has_console=True)["nodes"]
+    assert accepts(node["port"])
+    assert not accepts(node["port"] + 3_000)
+    assert cli.main(["down", "--dir", str(home)]) == 0
+    assert json.loads((home / "console.json").read_text())["pid"] is None
+
+
 def test_without_the_extra_one_line_says_how_to_install_it(home, capsys, monkeypatch):
     monkeypatch.setattr(local_console, "is_installed", lambda: False)
     options = ["--dir", str(home), "--port", str(cluster_port()), "--detach"]

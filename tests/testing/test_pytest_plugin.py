@@ -55,6 +55,12 @@ def test_it_serves_health(sparkraft_cluster):
         assert answer.status == 200
 
 
+def test_it_starts_no_web_console(sparkraft_cluster):
+    files = {path.name for path in sparkraft_cluster.directory.iterdir()}
+    assert "cluster.json" in files
+    assert not {name for name in files if name.startswith("console")}
+
+
 def test_a_fresh_node_survives_a_kill_with_its_topics(fresh_sparkraft_cluster):
     admin = AdminClient({"bootstrap.servers": fresh_sparkraft_cluster.bootstrap})
     from confluent_kafka.admin import NewTopic
