@@ -40,6 +40,7 @@ from sparkraft.server.env import SystemClock, SystemNetwork
 from sparkraft.server.network import dispatch, sasl_gate
 from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
+from sparkraft.server.network.request_memory import RequestMemory
 from sparkraft.server.sasl_config import ListenerSasl
 from tests.server.harness import until
 
@@ -93,7 +94,13 @@ class Peer:
 
 @asynccontextmanager
 async def serving(
-    *, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=100, reauth_ms=0, more=None
+    *,
+    delay_ms=0,
+    receive_bytes_max=524_288,
+    unauthenticated_max=100,
+    reauth_ms=0,
+    more=None,
+    memory=None,
 ):
     users = {"alice": Secret(PASSWORD), "bob": Secret("builder")}
     clock = SystemClock()
@@ -110,6 +117,7 @@ async def serving(
         budget=LoopBudget(clock),
         on_invariant_broken=lambda error: pytest.fail(f"{error!r}"),
         security_protocol=SecurityProtocol.SASL_PLAINTEXT,
+        memory=memory,
         sasl=ListenerSasl(
             mechanisms={
                 "PLAIN": lambda: PlainServer(users),
@@ -416,6 +424,32 @@ def test_frames_are_bounded_before_authentication_and_larger_after_it(caplog):
     with caplog.at_level(logging.WARNING):
         run(test())
     assert "sasl.server.max.receive.size is 1000" in caplog.text
+
+
+class Complete:
+    """Another request, which is being handled."""
+
+    received = None
+
+
+def test_a_connection_that_waits_for_memory_keeps_one_small_read():
+    """Before authentication; what it has sent beyond that stays in the kernel."""
+    memory = RequestMemory(100_000)
+    memory.take(Complete(), 100_000)
+
+    async def test():
+        async with serving(memory=memory) as served:
+            peer, other = await served.connect(), await served.connect()
+            peer.writer.write((400_000).to_bytes(4, "big") + bytes(400_000))
+            await until(lambda: memory.waiting == 1)
+            await other.ask(handshake())
+            await other.ask(token())
+            waiting, authenticated = served.listener._connections
+            assert 0 < waiting._reader._chunk_bytes <= sasl_gate.READ_BYTES
+            assert authenticated.transport.max_size > sasl_gate.READ_BYTES
+            peer.writer.close()
+
+    run(test())
 
 
 def test_a_client_that_does_not_authenticate_in_time_is_closed(monkeypatch):

@@ -84,7 +84,10 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     Attributes:
         protocol: sends and receives plaintext.
+        max_size: bytes that are received at once, as asyncio's own transports call it.
     """
+
+    max_size = RECEIVE_BYTES
 
     def __init__(
         self, protocol: asyncio.Protocol, side: TlsSide, *, server_hostname: str | None = None
@@ -134,8 +137,9 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         if not self._side.server_side and not self._raw.is_closing():
             self._shake_hands()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._side.buffer
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        buffer = self._side.buffer
+        return buffer if self.max_size >= len(buffer) else memoryview(buffer)[: self.max_size]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._state is _State.CLOSING:
@@ -318,6 +322,15 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def limit_reads(transport: asyncio.Transport | None, bytes_max: int) -> None:
+    """Receive at most `bytes_max` bytes at once.
+
+    `max_size` is an attribute of asyncio's transports and of `TlsStream`; others have no limit.
+    """
+    if transport is not None and hasattr(transport, "max_size"):
+        transport.max_size = bytes_max
 
 
 def _reason(error: ssl.SSLError) -> str:

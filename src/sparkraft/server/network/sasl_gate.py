@@ -11,8 +11,9 @@ request is accepted.
 
 Only the bodies of these three requests are decoded, and only in the order that
 `security.authenticator` describes. All else closes the connection without a response. Bounds: the
-size of frames (sasl.server.max.receive.size), the time since the accept (`AUTHENTICATION_MS_MAX`),
-and the connections that are authenticating (sparkraft.unauthenticated.connections.max).
+size of frames (sasl.server.max.receive.size), the bytes of one read (`READ_BYTES`), the time since
+the accept (`AUTHENTICATION_MS_MAX`), and the connections that are authenticating
+(sparkraft.unauthenticated.connections.max).
 
 Nothing here logs the bytes of a frame: they may be a password.
 """
@@ -30,6 +31,7 @@ from sparkraft.security.principal import USER, KafkaPrincipal
 from sparkraft.security.session import Session
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.network.dispatch import HEADER, Route, Routes, skip_tagged_fields
+from sparkraft.tls.stream import RECEIVE_BYTES, limit_reads
 
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
@@ -47,6 +49,10 @@ Re-authentication has the same time, counted from its SaslHandshake.
 REAUTHENTICATION_INTERVAL_MS_MIN = 1_000
 """Kafka's: an earlier SaslHandshake is a request like any other, with an error response."""
 
+READ_BYTES = 8 * 1024
+"""Read at once before authentication. A connection that waits for memory keeps what it has read:
+with asyncio's 256 KiB, a thousand of them would keep more than all unfinished requests may."""
+
 RECEIVE_SIZE = "sasl.server.max.receive.size"
 
 _KEY_BYTES = 2
@@ -63,6 +69,8 @@ class GatedConnection(Protocol):
     """A connection, as its gate uses it."""
 
     session: Session
+
+    transport: asyncio.Transport | None
 
     def admit(self, session: Session) -> None:
         """Handle requests from now on, for `session`."""
@@ -234,6 +242,7 @@ class SaslGate:
 
     def _begin(self) -> asyncio.TimerHandle:
         self._connection.limit_frames(self._gates.frame_bytes_max)
+        limit_reads(self._connection.transport, READ_BYTES)
         loop = asyncio.get_running_loop()
         return loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._on_timeout)
 
@@ -403,6 +412,7 @@ class SaslGate:
             expires_at_ms=self._expires_at_ms,
         )
         self.close()
+        limit_reads(self._connection.transport, RECEIVE_BYTES)
         self._connection.admit(session)
 
     def _respond_late(self, route: Route, context: RequestContext, reply: Reply) -> None:
