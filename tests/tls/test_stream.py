@@ -148,6 +148,33 @@ def test_bytes_arrive_whole_in_both_directions(authority: Authority, version: st
     run(work)
 
 
+def test_large_writes_are_encrypted_in_pieces(authority: Authority):
+    """Larger pieces leave the processor's cache before they are sent."""
+    of_server, of_client = contexts(authority)
+
+    class Recording:
+        def __init__(self, tls: Any) -> None:
+            self.tls, self.sizes = tls, []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.tls, name)
+
+        def write(self, data: Any) -> int:
+            self.sizes.append(len(data))
+            return self.tls.write(data)
+
+    async def work() -> None:
+        async with Server(of_server) as server:
+            peer = await dial(server, of_client)
+            peer.transport._tls = recording = Recording(peer.transport._tls)
+            peer.transport.write(bytes(200_000))
+            await until(lambda: len(peer.received) == 200_000)
+            assert recording.sizes == [65_536, 65_536, 65_536, 200_000 - 3 * 65_536]
+            peer.transport.close()
+
+    run(work)
+
+
 def test_python_s_own_tls_is_understood(authority: Authority):
     """Another implementation of the driving: blocking sockets, and close_notify at the end."""
     of_server, of_client = contexts(authority)
