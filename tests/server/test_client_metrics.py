@@ -17,6 +17,7 @@ from sparkraft.records.compression import Codec
 from tests.server.broker.test_otlp_points import integer, payload, total
 from tests.server.harness import connect, create_topic, node_in, run, until
 from tests.server.test_metrics import values_of
+from tests.support.kafka_tools import run_kafka_tool
 
 ENABLED = {"sparkraft_telemetry_enable": "true"}
 
@@ -123,6 +124,45 @@ def test_librdkafka_pushes_what_was_subscribed(tmp_path):
             await until(pushed)
             assert node.broker.telemetry.pushes
             assert not [n for n, *_ in values_of(node) if n.startswith("org_apache_kafka_consumer")]
+            await client.close()
+
+    run(test())
+
+
+@pytest.mark.real_clients
+@pytest.mark.java
+@pytest.mark.long
+def test_javas_producer_pushes_what_was_subscribed(tmp_path, kafka_jars):
+    config = tmp_path / "client.properties"
+    config.write_text("client.id=java-app\n")
+
+    def work(bootstrap: str) -> str:
+        perf = ["--topic", "orders", "--num-records", "300", "--record-size", "9"]
+        perf += ["--throughput", "100", "--bootstrap-server", bootstrap]
+        tool = "org.apache.kafka.tools.ProducerPerformance"
+        done = run_kafka_tool(kafka_jars, tool, *perf, "--command-config", str(config))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    async def test() -> None:
+        async with node_in(tmp_path / "node", **ENABLED) as node:
+            await alter(
+                node, "--metrics", "org.apache.kafka.producer.", "--interval", "200",
+                "--match", "client_software_name=apache-kafka-java",
+            )  # fmt: skip
+            client = await connect(node)
+            await create_topic(client, "orders")
+            bootstrap = f"127.0.0.1:{node.ports['PLAINTEXT']}"
+            running = asyncio.create_task(asyncio.to_thread(work, bootstrap))
+
+            def names() -> set[str]:
+                """While it runs: the metrics of a client that ends are forgotten."""
+                return {name for name, *labels in values_of(node) if "java-app" in labels}
+
+            await until(lambda: running.done() or names())
+            assert "org_apache_kafka_producer_record_send_total" in names()
+            assert all(name.startswith("org_apache_kafka_producer_") for name in names())
+            assert "300 records sent" in await running
             await client.close()
 
     run(test())
