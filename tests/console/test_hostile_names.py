@@ -108,6 +108,9 @@ async def prepare(bootstrap: str) -> None:
             for document in [BATCH, *ODD_BATCHES]:
                 value = json.dumps(document).encode()
                 await (await producer.send("pipeline-batches", value, key=key))
+        settings = ProducerSettings(transactional_id=MARKUP)
+        async with TransactionalProducer(cluster, settings) as transactional:
+            await transactional.init_transactions()
 
 
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
