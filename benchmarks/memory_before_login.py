@@ -17,6 +17,7 @@ from benchmarks.measure import rss_mib
 from benchmarks.report import Row
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
+from sparkraft.server.network.sasl_gate import READ_BYTES
 from tests.support.certificates import Authority, pem_configs
 from tests.support.nodes import SparkraftNode
 from tests.support.ports import lasting_ports
@@ -39,6 +40,12 @@ HELLO_BYTES = 130_000
 """OpenSSL refuses a longer ClientHello when it has read its length."""
 
 RECORD_BYTES = 16_384
+
+CONNECTED_KIB = 16
+"""A connection that has sent nothing."""
+
+WAITING_KIB = POOL_MIB * 1024 / CONNECTIONS + READ_BYTES / 1024 + CONNECTED_KIB
+"""Its share of all unfinished requests, and one read of a connection that waits for memory."""
 
 State = Callable[[socket.socket], object]
 """Brings a new connection into a state; the result is kept as long as the connection."""
@@ -126,9 +133,9 @@ def memory_before_login(folder: Path) -> list[Row]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
     states: list[tuple[str, State, bool, float]] = [
-        ("SASL: connected", _nothing, False, 16),
-        ("SASL: mechanism chosen", _mechanism_chosen, False, 16),
-        ("SASL: the longest token, unfinished", _unfinished_token, False, POOL_MIB * 1.1),
+        ("SASL: connected", _nothing, False, CONNECTED_KIB),
+        ("SASL: mechanism chosen", _mechanism_chosen, False, CONNECTED_KIB),
+        ("SASL: the longest token, unfinished", _unfinished_token, False, WAITING_KIB),
         ("TLS: connected", _nothing, True, 64),
         ("TLS: ClientHello sent", _hello, True, 128),
         ("TLS: the longest ClientHello, unfinished", _unfinished_hello, True, 320),
