@@ -1,12 +1,11 @@
 """What a pipeline reports of a batch, and what `--check` finds, without Spark."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import check, progress, query, session, spec
+from sparkraft.pipeline import check, progress, session, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.batch_figures import SetAside
 from sparkraft.pipeline.places import OptionError
@@ -116,17 +115,6 @@ def test_a_key_that_is_no_column_is_named(parsed):
         spec.SpecError, match="keys names Key, which is not a column; columns: value"
     ):
         check.check_keys(parsed(), ["value", "offset"])
-
-
-def test_a_cluster_reads_with_as_many_tasks_as_it_has_cores(parsed):
-    spark = SimpleNamespace(
-        range=lambda _: SimpleNamespace(count=lambda: 1),
-        sparkContext=SimpleNamespace(defaultParallelism=200),
-    )
-    on_cluster = parsed('name = "n"', 'name = "n"\nmaster = "spark://h:7077"')
-    assert query.tasks(on_cluster, {"subscribe"}, spark) == {"maxPartitions": "200"}
-    assert query.tasks(on_cluster, {"minpartitions"}, spark) == {}
-    assert query.tasks(parsed(), {"subscribe"}, spark) == {}
 
 
 def test_the_error_of_workers_without_the_package_says_when_to_install_it():

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of one-core workers, and a Spark Connect server on it."""
+"""A standalone Spark cluster, and a Spark Connect server on it."""
 
 import os
 import signal
@@ -38,14 +38,20 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(folder, workers=2):
-    """Start the processes, with their files in `folder`; they do not know this checkout."""
+def spark_cluster(folder, workers=2, cores=1):
+    """Start the processes, with their files in `folder`; they do not know this checkout.
+
+    Args:
+        folder: for their files.
+        workers: how many.
+        cores: of each worker, by its own account.
+    """
     port = lasting_ports(1)[0]
     url = f"spark://127.0.0.1:{port}"
     ui = ["--webui-port", "0"]
     commands = [["master.Master", "--host", "127.0.0.1", "--port", str(port), *ui]]
     commands += [
-        ["worker.Worker", "--cores", "1", "--memory", "1g", *ui,
+        ["worker.Worker", "--cores", str(cores), "--memory", "1g", *ui,
          "--work-dir", str(folder / f"worker-{number}"), url]
         for number in range(workers)
     ]  # fmt: skip

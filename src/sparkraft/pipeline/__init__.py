@@ -55,13 +55,15 @@ def register(spark: "SparkSession") -> None:
     Not needed if Spark finds the package `pyspark_sparkraft` itself, which it does when the
     session's Python can import it. From now on, batch reads may have `pushDownFilters`, and on a
     local master, Spark's workers run this process's Python, unless PYSPARK_PYTHON or
-    spark.pyspark.python names another.
+    spark.pyspark.python names another. Reads have as many tasks as the cluster has cores now; on a
+    cluster this waits for its executors.
     """
     # pyspark and pyarrow take half a second to import; `sparkraft.pipeline` itself stays light.
-    from sparkraft.pipeline.source import SparkraftDataSource
+    from sparkraft.pipeline.source import sized_source
+    from sparkraft.pipeline.spark_tasks import tasks_of_source
     from sparkraft.pipeline.worker_python import ship_package, use_own_python
 
     use_own_python(spark)
     ship_package(spark)
     spark.conf.set(PUSH_DOWN, "true")
-    spark.dataSource.register(SparkraftDataSource)
+    spark.dataSource.register(sized_source(tasks_of_source(spark)))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline.functions import load_function
-from sparkraft.pipeline.spark_tasks import context_of, parallelism
 from sparkraft.pipeline.worker_python import ship_functions
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ _BYTES_PER_TRIGGER: Final = "64m"
 """Default bound of a batch of one source: the driver collects batches for some tables."""
 
 _LIMITS: Final = frozenset({"maxoffsetspertrigger", "maxbytespertrigger"})
-
-_TASK_OPTIONS: Final = frozenset({"minpartitions", "maxpartitions"})
 
 
 def result(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
@@ -66,8 +63,6 @@ def batch_limit(pipeline: Pipeline, source: Source) -> dict[str, str]:
 
 def _read(pipeline: Pipeline, source: Source, spark: SparkSession) -> DataFrame:
     options = {**source.options, **batch_limit(pipeline, source)}
-    lower = {name.lower() for name in options}
-    options |= tasks(pipeline, lower, spark)
     return decoded(source, spark.readStream.format(pipeline.connector).options(**options).load())
 
 
@@ -92,14 +87,3 @@ def _watermarked(records: DataFrame, watermark: Watermark) -> DataFrame:
     if records.isStreaming:
         return keyed.dropDuplicatesWithinWatermark(list(keys)).drop(*keys)
     return keyed.dropDuplicates(list(keys)).drop(*keys)
-
-
-def tasks(pipeline: Pipeline, given: set[str], spark: SparkSession) -> dict[str, str]:
-    """As many tasks as the cluster has cores; the source itself knows only the driver's cores."""
-    is_ours = pipeline.connector == "sparkraft"
-    if not is_ours or pipeline.master.startswith("local") or given & _TASK_OPTIONS:
-        return {}
-    if context_of(spark) is not None:
-        # Before the first job no executor may have started yet.
-        spark.range(1).count()
-    return {"maxPartitions": str(parallelism(spark))}

@@ -18,6 +18,7 @@ import os
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -99,6 +100,9 @@ _TYPES: Final[Mapping[str, DataType]] = {
 class SparkraftDataSource(PickledElsewhere, DataSource):
     """Kafka topics as a source and a sink; see `sparkraft.pipeline.options` for the options."""
 
+    parallelism: int | None = None
+    """How many tasks Spark runs at once; None if the session has not registered the source."""
+
     @classmethod
     def name(cls) -> str:
         """The name after `format(...)`."""
@@ -119,7 +123,7 @@ class SparkraftDataSource(PickledElsewhere, DataSource):
         if (table := metadata_table(self.options)) is not None:
             _check_columns(schema, table_schema(table))
             return MetadataBatchReader(metadata_options(self.options, streaming=False))
-        options = source_options(self.options, streaming=False)
+        options = self._sized(source_options(self.options, streaming=False))
         _check_columns(schema, source_schema(options.columns))
         return BatchReader(options)
 
@@ -128,7 +132,7 @@ class SparkraftDataSource(PickledElsewhere, DataSource):
         if (table := metadata_table(self.options)) is not None:
             _check_columns(schema, table_schema(table))
             return MetadataStreamReader(metadata_options(self.options, streaming=True))
-        options = source_options(self.options, streaming=True)
+        options = self._sized(source_options(self.options, streaming=True))
         _check_columns(schema, source_schema(options.columns))
         return StreamReader(options)
 
@@ -146,6 +150,28 @@ class SparkraftDataSource(PickledElsewhere, DataSource):
 
         del overwrite  # complete mode writes its rows again as new records, as officially
         return StreamWriter(schema, sink_options(self.options))
+
+    def _sized(self, options: SourceOptions) -> SourceOptions:
+        if options.partitions_max or not self.parallelism:
+            return options
+        return replace(options, partitions_max=max(self.parallelism, options.partitions_min or 1))
+
+
+def sized_source(parallelism: int) -> type[SparkraftDataSource]:
+    """The data source for a session that runs `parallelism` tasks at once.
+
+    Spark pickles the class that a session registers, and each process makes an instance of it. The
+    instances are of the class above, because a process without the package could not import this
+    one.
+    """
+
+    class SizedDataSource(SparkraftDataSource):
+        def __new__(cls, options: dict[str, str]) -> SparkraftDataSource:  # type: ignore[misc]
+            made = SparkraftDataSource(options)
+            made.parallelism = parallelism
+            return made
+
+    return SizedDataSource
 
 
 def _check_columns(schema: StructType, own: StructType) -> None:
@@ -306,7 +332,7 @@ class Lookup:
 
 
 def _cores() -> int:
-    """Cores of the driver; set `maxPartitions` for a cluster with more."""
+    """Cores of the driver, for a session that has not registered the source."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -502,8 +528,6 @@ def _record_sizes(
     cluster: Cluster, options: SourceOptions, begin: Offsets, end: Offsets
 ) -> dict[TopicPartition, float]:
     """Estimate uncompressed bytes per record at each start offset, from a small sample."""
-    from dataclasses import replace
-
     client = replace(options.client, partition_fetch_bytes_max=1 << 16)
     sample = replace(options, client=client, columns=COLUMNS)
     few = [

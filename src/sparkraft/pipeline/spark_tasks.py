@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
 """Characters of Hadoop's patterns for paths."""
 
 _MADE: Final = "made"
+
+_PAUSE_SECONDS: Final = 1.0
+"""Executors of a cluster usually start within a second of each other."""
+
+_PAUSES_MAX: Final = 30
+"""Spark itself waits no longer for executors before its first job."""
 
 _SPLITS: Final = re.compile(r"\bRange \(.*\bsplits=(\d+)\)")
 
@@ -69,6 +77,33 @@ def parallelism(spark: SparkSession) -> int:
     found = _SPLITS.search(plan)
     assert found is not None, plan
     return int(found[1])
+
+
+def tasks_of_source(spark: SparkSession) -> int:
+    """How many tasks a batch of a source may have by default.
+
+    As many as run at once on the executors that the cluster starts with. If Spark starts more of
+    them while tasks wait (dynamic allocation), there is no bound, and a topic-partition has a task.
+    """
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return sys.maxsize
+    context = context_of(spark)
+    if context is not None and not (context.master or "").startswith("local"):
+        # Executors start with the application; the first job waits for one of them.
+        spark.range(1).count()
+        return settled(lambda: parallelism(spark))
+    return parallelism(spark)
+
+
+def settled(count: Callable[[], int], pause: Callable[[float], None] = time.sleep) -> int:
+    """A number that has not changed for a second; the last one if it changes for half a minute."""
+    last = count()
+    for _ in range(_PAUSES_MAX):
+        pause(_PAUSE_SECONDS)
+        before, last = last, count()
+        if last == before:
+            break
+    return last
 
 
 def file_exists(spark: SparkSession, path: str) -> bool:
