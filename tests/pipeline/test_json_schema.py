@@ -1,10 +1,15 @@
-"""JSON values as columns of a JSON Schema: equal to generated ones; others are damaged."""
+"""JSON values as columns of a JSON Schema: equal to generated ones; others are damaged.
+
+`jsonschema`, the reference, accepts the same values, and all that are written. The cases below have
+what it does not check: texts that are date-times or base64, and the bounds of columns.
+"""
 
 import json
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
+from jsonschema import Draft7Validator
 
 from sparkraft.pipeline.file_fields import SpecError
 from sparkraft.pipeline.json_schema_columns import arrow_type, schema_for
@@ -25,12 +30,17 @@ def decoded(texts, of):
     return found, reasons
 
 
+def reference(schema):
+    """The validator of `jsonschema` that Confluent's serializers use by default."""
+    return Draft7Validator(schema, format_checker=Draft7Validator.FORMAT_CHECKER)
+
+
 def check_schemas(seed, count, rows):
     """Compare values of generated schemas; return their number."""
     cases = Generator(seed)
     for _ in range(count):
         schema = cases.schema()
-        of = parsed(schema)
+        of, accepts = parsed(schema), reference(schema).is_valid
         values = [cases.value(schema) for _ in range(rows)]
         found, reasons = decoded([json.dumps(value).encode() for value, _ in values], of)
         assert reasons == [None] * rows, schema
@@ -40,6 +50,7 @@ def check_schemas(seed, count, rows):
         again, reasons = decoded(written.to_pylist(), of)
         assert reasons == [None] * rows, (schema, written)
         assert again.equals(found), schema
+        assert all(accepts(json.loads(each)) for each in written.to_pylist()), schema
         assert encode(found.slice(1, 2), of).equals(written.slice(1, 2))
     return count * rows
 
@@ -51,6 +62,29 @@ def test_values_of_generated_schemas_are_their_columns():
 @pytest.mark.long  # the test above stays in ./test
 def test_a_million_values_of_generated_schemas_are_their_columns():
     assert check_schemas(2, 1_000, 1_000) == 1_000_000
+
+
+def check_verdicts(seed, count, rows):
+    """Compare which values of generated schemas are accepted; return how many are not."""
+    cases, refused = Generator(seed, damage=0.05), 0
+    for _ in range(count):
+        schema = cases.schema()
+        values = [cases.value(schema)[0] for _ in range(rows)]
+        _, reasons = decoded([json.dumps(each).encode() for each in values], parsed(schema))
+        accepts = reference(schema).is_valid
+        for value, reason in zip(values, reasons, strict=True):
+            assert accepts(value) is (reason is None), (schema, value, reason)
+        refused += rows - reasons.count(None)
+    return refused
+
+
+def test_jsonschema_accepts_the_same_values():
+    assert 400 < check_verdicts(3, 60, 30) < 1200
+
+
+@pytest.mark.long  # the test above stays in ./test
+def test_jsonschema_accepts_the_same_of_a_million_values():
+    assert 200_000 < check_verdicts(4, 1_000, 1_000) < 700_000
 
 
 ROW = {
@@ -176,6 +210,24 @@ def test_a_value_that_does_not_fit_is_damaged(text, reason):
 def test_schemas_without_columns_are_refused(schema, message):
     with pytest.raises(SchemaError, match=message):
         parse_json_schema(schema if isinstance(schema, str) else json.dumps(schema))
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_allowed"),
+    [
+        ({"anyOf": [{"type": "null"}, {"type": ["integer", "null"]}]}, True),
+        ({"oneOf": [{"type": "null"}, {"type": ["integer", "null"]}]}, False),
+        ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, True),
+        ({"oneOf": [{"type": ["integer", "null"]}]}, True),
+        ({"oneOf": [{"type": "null"}, {"type": "null"}, {"type": "integer"}]}, False),
+        ({"oneOf": [{"type": "null"}, {}]}, False),
+    ],
+)
+def test_a_null_fits_one_branch_of_one_of(schema, is_allowed):
+    properties = {"properties": {"a": schema}}
+    of = parsed(properties)
+    _, (reason,) = decoded([b'{"a": null}'], of)
+    assert (reason is None) is reference(properties).is_valid({"a": None}) is is_allowed
 
 
 def test_a_schema_refers_to_others():

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
@@ -106,6 +107,26 @@ def test_messages_are_those_of_confluents_serializer(registry):
     schema = Registry(registry.url).latest("t-value")
     rows = pa.array([{"id": 5, "at": None}], found.field(0).type)
     assert ValueWriter(form, schema, raw[:5]).write(rows).to_pylist() == [raw]
+
+
+def test_json_values_are_those_of_confluents_serializer(registry):
+    client = SchemaRegistryClient({"url": registry.url})
+    context = SerializationContext("w", MessageField.VALUE)
+    row = {"station": 7, "at": AT.isoformat().replace("+00:00", "Z")}
+    write = JSONSerializer(json.dumps(WEATHER), client)
+    raw, empty = write(row, context), write({"station": 8}, context)
+    form = form_of("json_schema", registry.url, subject="w-value")
+    found = reader_of(form, "reason").read(pa.array([raw, empty, raw[:5] + b"{}"]))
+    assert found.field(0).to_pylist()[:2] == [
+        {"station": 7, "at": AT}, {"station": 8, "at": None},
+    ]  # fmt: skip
+    assert found.field(1).to_pylist() == [
+        None, None, "field station is missing, and is required",
+    ]  # fmt: skip
+    schema = Registry(registry.url).latest("w-value")
+    written = ValueWriter(form, schema, raw[:5]).write(found.field(0).slice(0, 2)).to_pylist()
+    read = JSONDeserializer(None, schema_registry_client=client)
+    assert [read(each, context) for each in written] == [row, {"station": 8, "at": None}]
 
 
 def test_values_of_another_schema_are_read_or_have_a_reason(registry):
@@ -229,19 +250,17 @@ def records(registry):
     flight = write(FLIGHT(id=1, at=AT), flights[MessageField.VALUE])
     plain = write(FLIGHT(), flights[MessageField.VALUE])
     airport = ProtobufSerializer(AIRPORT, client)(AIRPORT(airport="EWR"), weather[MessageField.KEY])
-    number = registry.register(
-        "weather-value", {"schema": json.dumps(WEATHER), "schemaType": "JSON"}
+    station = JSONSerializer(json.dumps(WEATHER), client)(
+        {"station": 7, "at": AT.isoformat()}, weather[MessageField.VALUE]
     )
-    head = b"\0" + number.to_bytes(4, "big")
-    row = json.dumps({"station": 7, "at": AT.isoformat()}).encode()
     return [
         ("flights", key, flight, ("JFK", 1, AT)),
         ("flights", key, plain, ("JFK", 0, None)),
         ("flights", None, None, (None, None, None)),
         ("flights", b"JFK", flight, "the key: the value does not begin with the id of a schema"),
         ("flights", key, flight[:-1], "the value ends in field at"),
-        ("weather", airport, head + row, ("EWR", 7, AT)),
-        ("weather", airport, head + b"{}", "field station is missing, and is required"),
+        ("weather", airport, station, ("EWR", 7, AT)),
+        ("weather", airport, station[:5] + b"{}", "field station is missing, and is required"),
     ]
 
 
@@ -259,7 +278,10 @@ def check_copies(node, cluster, registry, expected):
         )  # fmt: skip
     assert found == expected
     texts = read_topic(cluster, everything(cluster, "texts"), options_for(node))
-    rows = [json.loads(each["value"][5:]) for each in texts if each["value"]]
+    read = JSONDeserializer(
+        None, schema_registry_client=SchemaRegistryClient({"url": registry.url})
+    )
+    rows = [read(bytes(each["value"]), context) for each in texts if each["value"]]
     assert {(row["source"], row["offset"]): row["number"] for row in rows} == {
         name: row[1] for name, row in expected.items() if row
     }

@@ -1,4 +1,4 @@
-"""Generated JSON Schemas and values, and what these are as columns."""
+"""Generated JSON Schemas and values, what these are as columns, and values with damage."""
 
 import base64
 import random
@@ -13,13 +13,24 @@ TEXTS = {
     "base64": {"type": "string", "contentEncoding": "base64"},
 }
 
+STRANGERS = [None, True, False, 0, 1, 2.0, 2.5, -(2**63), 1e9, "", "A", "x", [], [1], {}]
+STRANGERS += [{"p0": 1}, {"p0": None, "p1": 2}]
+"""Values to put in the place of others, which they may fit."""
+
 
 class Generator:
-    """Schemas and values by seed; a value has its column beside it."""
+    """Schemas and values by seed; a value has its column beside it.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: of the dice.
+        damage: how likely a part of a value is replaced by another value, and a required property
+            is left out. Columns are then not those of the value.
+    """
+
+    def __init__(self, seed: int, damage: float = 0.0) -> None:
         self.dice = random.Random(seed)
         self.definitions = {}
+        self.damage = damage
 
     def schema(self):
         """A schema of an object."""
@@ -55,7 +66,15 @@ class Generator:
         if simple and self.dice.random() < 0.5:
             return found | {"type": ["null", found["type"]]}
         word = self.dice.choice(["oneOf", "anyOf"])
+        if not self.damage and self._allows_null(found):
+            word = "anyOf"  # a null would fit two branches of oneOf
         return {word: self.dice.choice([[{"type": "null"}, found], [found, {"type": "null"}]])}
+
+    def _allows_null(self, of):
+        if "$ref" in of:
+            return self._allows_null(self.definitions[of["$ref"].rpartition("/")[2]])
+        branches = of.get("oneOf") or of.get("anyOf") or []
+        return "null" in of.get("type", "") or any(map(self._allows_null, branches))
 
     def _object(self, depth):
         names = [f"p{n}" for n in range(self.dice.randrange(1, 5))]
@@ -71,6 +90,11 @@ class Generator:
         if "$ref" in of or branches:
             name = of.get("$ref", "").rpartition("/")[2]
             return self.value(self.dice.choice(branches) if branches else self.definitions[name])
+        if self.damage and self.dice.random() < self.damage:
+            return self._stranger(of), None
+        return self._fitting(of)
+
+    def _fitting(self, of):
         if "enum" in of:
             found = self.dice.choice(of["enum"])
             return found, found
@@ -84,6 +108,14 @@ class Generator:
             return [each for each, _ in items], [each for _, each in items]
         return self._text(of) if kind == "string" else self._plain(kind)
 
+    def _stranger(self, of):
+        """Any value; no text if `jsonschema` would accept any text, which it may beside null."""
+        is_form = of.get("format") == "date-time" or "contentEncoding" in of
+        is_form = is_form or of.get("type") == "null"
+        return self.dice.choice(
+            [each for each in STRANGERS if not is_form or not isinstance(each, str)]
+        )
+
     def _map_value(self, of):
         keys = ["".join(self.dice.choices(LETTERS, k=3)) for _ in range(self._size())]
         items = {each: self.value(of["additionalProperties"]) for each in keys}
@@ -96,7 +128,11 @@ class Generator:
         value, column = {}, {}
         for name, each in of["properties"].items():
             column[name] = None
-            if name in of["required"] or self.dice.random() < 0.8:
+            if name in of["required"]:
+                is_there = not self.damage or self.dice.random() >= self.damage
+            else:
+                is_there = self.dice.random() < 0.8
+            if is_there:
                 value[name], column[name] = self.value(each)
         if self.dice.random() < 0.3:
             value["other"] = {"x": [1, None]}

@@ -6,7 +6,7 @@
     {"type": "object", "additionalProperties": S}   a map, if it names no properties
     {"type": "array", "items": S}               an array
     integer, number, string, boolean, null      a value
-    ["null", T], or anyOf or oneOf of null and S   the same, and null
+    ["null", T], or anyOf or oneOf of null and S   the same, and null; none by oneOf if S allows it
     {"$ref": "#/definitions/NAME"}, allOf of one schema   what they refer to
     enum, const                                 the only values; their type, if no other is given
     {}, true, {"type": "object"}                any value, as the text of its JSON
@@ -214,7 +214,10 @@ class _Parser:
         if not others:
             return JsonScalar(kind="null", is_nullable=True)
         found = self.type(others[0], document, place, (*within, ""))
-        return replace(found, is_nullable=True) if len(branches) > len(others) else found
+        allowing_null = len(branches) - len(others) + found.is_nullable
+        # A null that fits two branches of oneOf fits none of the schema.
+        is_nullable = allowing_null == 1 if keyword == "oneOf" else allowing_null > 0
+        return replace(found, is_nullable=is_nullable)
 
     def _single(
         self, given: dict[str, Any], document: str, place: str, within: tuple[str, ...]
