@@ -75,6 +75,7 @@ TRANSFORMS = ("day(at)", "bucket(3, id)", "truncate(2, name)", "month(day)")
     [
         ("delta", ()),
         ("delta", ("part",)),
+        ("delta", ("at",)),
         ("iceberg", ()),
         ("iceberg", ("part",)),
         ("iceberg", TRANSFORMS),

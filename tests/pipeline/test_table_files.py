@@ -1,7 +1,7 @@
 """Tasks write files of a Delta table, and the driver commits each batch once."""
 
 import json
-from datetime import date
+from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
@@ -87,6 +87,23 @@ def test_rows_are_partitioned_by_text_numbers_dates_and_nulls(tmp_path):
     again = DeltaSink(sink.path, ())
     put(again, rows.slice(0, 1).set_column(0, "id", [[8]]), 2)
     assert len(stored(sink.path)) == 9
+
+
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_rows_are_partitioned_by_times(tmp_path, zone):
+    times = [
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=zone),
+        datetime(2026, 1, 2, 3, 4, 5, 7, tzinfo=zone),
+        datetime(1, 1, 2, tzinfo=zone),
+        None,
+    ]
+    column = pa.array(times, pa.timestamp("us", "UTC" if zone else None))
+    sink = DeltaSink(str(tmp_path / "t"), (), partition_by=("at",))
+    put(sink, pa.table({"id": [0, 1, 2, 3], "at": column}), 0, tasks=1)
+    assert [row["at"] for row in stored(sink.path)] == times
+    assert len(DeltaTable(sink.path).file_uris()) == 4
+    found = pa.table(DeltaTable(sink.path).get_add_actions(flatten=True)).column("partition.at")
+    assert set(found.to_pylist()) == set(times)
 
 
 @pytest.mark.parametrize(

@@ -272,15 +272,37 @@ def test_tables_whose_rows_are_not_just_in_files_are_merged_by_the_library(tmp_p
     assert DeltaSink(str(tmp_path / "none"), ("id",)).why_collected(["id", "name"]) is None
 
 
-def test_a_table_partitioned_by_times_is_written_by_the_library(tmp_path):
+def test_a_table_partitioned_by_numbers_with_a_fraction_is_written_by_the_library(tmp_path):
     path = str(tmp_path / "t")
-    times = pa.array([datetime(2026, 1, 1, 2, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC"))
-    rows = numbers([1, 2], "a").append_column("at", times)
-    write_deltalake(path, rows, partition_by=["at"])
+    rows = numbers([1, 2], "a").append_column("x", [[0.5, 1.5]])
+    write_deltalake(path, rows, partition_by=["x"])
     sink = DeltaSink(path, ("id",))
-    assert sink.why_collected(["id", "name", "at"])
+    assert sink.why_collected(["id", "name", "x"]) == (
+        "is partitioned by other types than text, integers, dates, times and booleans"
+    )
     sink.write(rows.slice(0, 1).set_column(1, "name", [["b"]]), "q", 0)
     assert [row["name"] for row in stored(path)] == ["b", "a2"]
+
+
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_rows_of_a_table_partitioned_by_times_are_replaced(tmp_path, zone):
+    path = str(tmp_path / "t")
+    times = [datetime(2026, 1, 1, 2, 3, 4, each, tzinfo=zone) for each in (0, 5)]
+    column = pa.array([*times, None], pa.timestamp("us", "UTC" if zone else None))
+    rows = numbers([1, 2, 3], "a").append_column("at", column)
+    write_deltalake(path, rows, partition_by=["at"])
+    sink = DeltaSink(path, ("at", "id"))
+    assert sink.why_collected(["id", "name", "at"]) is None
+    upsert(sink, rows.slice(1).set_column(1, "name", [["b2", "b3"]]), 0)
+    assert [(row["at"], row["name"]) for row in stored(path)] == [
+        (times[0], "a1"), (times[1], "b2"), (None, "b3"),
+    ]  # fmt: skip
+    # Replaced by a key that is not in the partitioning, a row may move.
+    moved = numbers([2], "c").append_column("at", column.slice(0, 1))
+    upsert(DeltaSink(path, ("id",)), moved, 1)
+    assert [(row["at"], row["name"]) for row in stored(path)] == [
+        (times[0], "a1"), (times[0], "c2"), (None, "b3"),
+    ]  # fmt: skip
 
 
 def test_nulls_come_first_in_the_order_also_on_the_driver(tmp_path):

@@ -22,7 +22,6 @@ from urllib.parse import unquote
 from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import (
-    PARTITION_TYPES,
     FileTask,
     Stored,
     as_bound,
@@ -35,6 +34,7 @@ from sparkraft.pipeline.table_merge import (
     check_partitioning,
     is_partition_type,
     last_rows,
+    partition_types,
     sorted_rows,
 )
 from sparkraft.pipeline.table_names import inverse, names_of, renamed_keys
@@ -119,7 +119,7 @@ class DeltaSink:
         if table is None:
             return None
         if not _has_plain_partitions(table):
-            return f"is partitioned by other types than {PARTITION_TYPES}"
+            return f"is partitioned by other types than {partition_types(by_times=True)}"
         return self._why_merged(table, columns) if self.keys else None
 
     def _why_merged(self, table: Any, columns: Collection[str]) -> str | None:
@@ -176,7 +176,7 @@ class DeltaSink:
         if table is None:
             names: Names = {}
             stored, parts = self._without_marks(schema.empty_table()).schema, self.partition_by
-            check_partitioning(self._name, stored, self.partition_by)
+            check_partitioning(self._name, stored, self.partition_by, by_times=True)
             fit = TableFit(
                 name=self._name,
                 columns=nullable(stored),
@@ -536,7 +536,8 @@ def _has_deletion_vectors(table: Any) -> bool:
 def _has_plain_partitions(table: Any) -> bool:
     """Whether the texts of partition values in the log are those that tasks write."""
     columns = _arrow_schema(table)
-    return all(is_partition_type(columns.field(n).type) for n in table.metadata().partition_columns)
+    parts = [columns.field(name).type for name in table.metadata().partition_columns]
+    return all(is_partition_type(each, by_times=True) for each in parts)
 
 
 def _arrow_schema(table: Any) -> pa.Schema:

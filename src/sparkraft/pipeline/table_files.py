@@ -18,7 +18,7 @@ import os
 import re
 import uuid
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -48,8 +48,6 @@ Bounds = dict[str, tuple[Any, Any, bool]]
 
 Values are integers and texts; dates are ISO texts. Columns without known bounds are missing.
 """
-
-PARTITION_TYPES: Final = "text, integers, dates and booleans"
 
 
 class Stored(NamedTuple):
@@ -391,9 +389,12 @@ class FileWriter:
 
 
 def partition_text(value: Any) -> str | None:
-    """A partition value as Delta's log has it."""
+    """A partition value as Delta's log has it; times are in UTC, with microseconds."""
     if value is None:
         return None
+    if isinstance(value, datetime):
+        local = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return local.isoformat(" ", "microseconds")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from sparkraft.pipeline.key_match import last_of_runs
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import (
-    PARTITION_TYPES,
     FileTask,
     FileWriter,
     Stored,
@@ -201,30 +200,37 @@ def check_keys(name: str, schema: pa.Schema, keys: Sequence[str], order_by: str)
         raise SpecError(f"{name}: column {nested[0]} to merge by is {schema.field(nested[0]).type}")
 
 
-def check_partitioning(name: str, columns: pa.Schema, parts: Sequence[str]) -> None:
+def check_partitioning(
+    name: str, columns: pa.Schema, parts: Sequence[str], *, by_times: bool = False
+) -> None:
     """Refuse to partition a new table by columns that are missing or of another type.
 
     Args:
         name: of the sink, for the error.
         columns: of the table.
         parts: columns to partition by.
+        by_times: whether the table may be partitioned by times, too.
     """
     for part in parts:
         if part not in columns.names:
             raise SpecError(f"{name}: the rows have no column {part} to partition by")
         kind = columns.field(part).type
-        if not is_partition_type(kind):
-            raise SpecError(
-                f"{name}: partition_by takes {PARTITION_TYPES}, and column {part} is {kind}"
-            )
+        if not is_partition_type(kind, by_times=by_times):
+            types = partition_types(by_times=by_times)
+            raise SpecError(f"{name}: partition_by takes {types}, and column {part} is {kind}")
 
 
-def is_partition_type(kind: pa.DataType) -> bool:
-    """Whether a table can be partitioned by a column of this type; see `PARTITION_TYPES`."""
+def partition_types(*, by_times: bool = False) -> str:
+    """The types that `is_partition_type` accepts, for messages."""
+    return f"text, integers, dates{', times' if by_times else ''} and booleans"
+
+
+def is_partition_type(kind: pa.DataType, *, by_times: bool = False) -> bool:
+    """Whether a table can be partitioned by a column of this type."""
     import pyarrow as pa
 
     kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
-    return any(is_a(kind) for is_a in kinds)
+    return any(is_a(kind) for is_a in kinds) or (by_times and pa.types.is_timestamp(kind))
 
 
 def sorted_rows(rows: pa.Table, keys: Sequence[str], order_by: str) -> pa.Table:

@@ -261,9 +261,13 @@ class FileReader:
     def _constant(self, field: pa.Field[Any], count: int) -> Any:
         import pyarrow as pa
 
-        text = pa.array([self._partition.get(field.name)], pa.string())
-        value = text.cast(field.type) if field.name in self._partition else pa.nulls(1, field.type)
-        return value.take(pa.array([0] * count, pa.int32()))
+        if field.name not in self._partition:
+            return pa.nulls(count, field.type)
+        value: Any = pa.array([self._partition[field.name]], pa.string())
+        if pa.types.is_timestamp(field.type):
+            # The text has no zone: it is in UTC, as are Arrow's numbers of a type with a zone.
+            value = value.cast(pa.timestamp(field.type.unit))
+        return value.cast(field.type).take(pa.array([0] * count, pa.int32()))
 
 
 def _is_whole(path: str) -> bool:
