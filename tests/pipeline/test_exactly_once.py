@@ -29,7 +29,7 @@ from sparkraft.pipeline.options import sink_options
 from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.sink import StreamWriter
-from sparkraft.pipeline.transactions import GroupOffsets, TransactionCalls
+from sparkraft.pipeline.transactions import NOT_COMMITTED, GroupOffsets, TransactionCalls
 from sparkraft.protocol.messages.k00_produce import ProduceRequest
 from sparkraft.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
 from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
@@ -274,6 +274,47 @@ def test_transactions_of_other_attempts_are_aborted_by_the_commit(application):
     slot = written(application, ticket, batch, attempt=1)
     committer.commit(ticket, batch, [slot])
     application.check(batches=1)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_slower_copy_of_a_task_holds_no_reader_back_after_the_commit(application, has_begun):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    slow = SlotWriter(application.calls(), ticket, batch, slot=0, attempt=0)
+    if has_begun:
+        send_rows(slow, application.topic, application.rows(0))
+        slow.producer.flush()
+    committer.commit(ticket, batch, [written(application, ticket, batch, attempt=1)])
+
+    def continued():
+        send_rows(slow, application.topic, application.rows(0))
+        slow.finish()
+
+    with pytest.raises(KafkaError) as fenced:
+        continued()
+    assert fenced.value.code in NOT_COMMITTED
+    assert application.open_ids() == {}
+    ticket, batch = committer.open(), application.batch(1)
+    committer.commit(ticket, batch, [written(application, ticket, batch)])
+    application.check(batches=2)
+
+
+def test_a_batch_is_decided_even_if_a_newer_driver_starts_at_once(application, caplog):
+    class Start(Fuse):
+        """A newer driver starts when this one has ended the transactions of its batch."""
+
+        def before(self, request):
+            self.count += isinstance(request, EndTxnRequest)
+            if self.count == 2 and not isinstance(request, EndTxnRequest):
+                self.count += 1
+                newer.open()
+
+    newer, committer = application.committer(), application.committer(Start())
+    ticket, batch = committer.open(), application.batch(0)
+    committer.commit(ticket, batch, [written(application, ticket, batch)])
+    assert "were not fenced: " in caplog.text
+    application.check(batches=1)
+    assert committer.open().has(batch)
 
 
 def test_a_task_without_rows_needs_no_transaction(application):

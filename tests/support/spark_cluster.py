@@ -38,20 +38,23 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(folder, workers=2, cores=1):
+def spark_cluster(folder, workers=2, cores=1, hosts=("127.0.0.1",)):
     """Start the processes, with their files in `folder`; they do not know this checkout.
 
     Args:
         folder: for their files.
         workers: how many.
         cores: of each worker, by its own account.
+        hosts: of the workers, in turn. Spark speculates only on a host without the task's first
+            copy.
     """
     port = lasting_ports(1)[0]
     url = f"spark://127.0.0.1:{port}"
     ui = ["--webui-port", "0"]
     commands = [["master.Master", "--host", "127.0.0.1", "--port", str(port), *ui]]
     commands += [
-        ["worker.Worker", "--cores", str(cores), "--memory", "1g", *ui,
+        ["worker.Worker", "--host", hosts[number % len(hosts)], "--cores", str(cores),
+         "--memory", "1g", *ui,
          "--work-dir", str(folder / f"worker-{number}"), url]
         for number in range(workers)
     ]  # fmt: skip

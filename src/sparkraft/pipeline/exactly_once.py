@@ -3,7 +3,8 @@
     driver   open: fence older drivers, finish the last decided batch, fence what is left over
     tasks    begin a transaction each, write rows and a proof; return it open
     driver   commit: check that all are open, write the decision in a transaction of its own,
-             with the source's offsets for lag tools if asked to, then end each task's transaction
+             with the source's offsets for lag tools if asked to, then end each task's transaction,
+             and fence tasks that still run, such as the slower copies if Spark speculates
     driver   abort: fence the tasks of the batch, also those that still run
 
     PREFIX.driver           the transactional id of the driver
@@ -273,8 +274,24 @@ class Committer:
             is_shown = self._decide(ticket.driver, decision, shown)
             self._end_slots(decision, decision.slots)
             ticket = replace(ticket, last=batch)
-        self._finished = ticket
+        self._finished = self._closed(ticket)
         return is_shown
+
+    def _closed(self, ticket: Ticket) -> Ticket | None:
+        """Let tasks of a batch that is decided, and that Spark has yet to kill, write nothing more.
+
+        Such a task is the slower of two copies, if Spark speculates. Its transaction would hold
+        readers back until the next batch, which still aborts one that begins in this very moment.
+        Return the ticket of the driver's next epoch; None if it has none, and the next `open`
+        fences the tasks.
+        """
+        try:
+            driver = self._calls.init(self._driver, ticket.driver)
+            self._fence_open(())
+        except (KafkaError, NotDecidedError) as error:
+            log.warning("Tasks of a decided batch may still run, and were not fenced: %s", error)
+            return None
+        return replace(ticket, driver=driver)
 
     def abort(self, ticket: Ticket) -> None:
         """Abort the transactions of a batch that is not decided, also of tasks that still run.
@@ -334,7 +351,7 @@ class Committer:
     def _continued(self, finished: Ticket) -> Ticket:
         """The ticket of the next batch of this driver, which has nothing to finish or abort."""
         self._require_driver(finished)
-        return self._ticket(self._calls.init(self._driver), finished.last)
+        return self._ticket(finished.driver, finished.last)
 
     def _require_driver(self, ticket: Ticket) -> None:
         found = self._calls.describe(self._driver)
