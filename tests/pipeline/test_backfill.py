@@ -3,6 +3,7 @@
 import pytest
 from deltalake import DeltaTable
 
+from sparkraft.cli import main as cli
 from sparkraft.pipeline import backfill, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.produce import Producer
@@ -49,6 +50,22 @@ def parse(tmp_path, old="", new="", bootstrap="h:1"):
 def test_what_would_double_rows_is_refused(tmp_path, old, new, why):
     with pytest.raises(spec.SpecError, match=why):
         backfill.check(parse(tmp_path, old, new))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "code", "message"),
+    [
+        ("2026-01-02T00:00:00", "2026-01-01T00:00:00", 2, "--from is not before --to"),
+        ("yesterday", "2026-01-01T00:00:00", 2, "--from"),
+        ("2h", "1h", 1, "backfill cannot write the console sink: only tables with keys"),
+    ],
+)
+def test_a_backfill_that_cannot_be_is_refused(tmp_path, capsys, first, last, code, message):
+    sink = FILE.partition("[[sink]]")[0] + '[[sink]]\nkind = "console"\n'
+    (tmp_path / "p.toml").write_text(sink)
+    command = ["pipeline", "backfill", str(tmp_path / "p.toml"), "--set", "bootstrap=h:1"]
+    assert cli.main([*command, "--from", first, "--to", last]) == code
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.spark

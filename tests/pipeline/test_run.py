@@ -30,6 +30,8 @@ topic = "copies"
 options = { "kafka.linger.ms" = "5" }
 """
 
+DELTA = '[[sink]]\nkind = "delta"'
+
 
 @pytest.fixture
 def parsed(node, cluster, tmp_path):
@@ -108,6 +110,32 @@ def test_two_exactly_once_sinks_need_different_prefixes(parsed):
         check.before_spark(parsed("options = ", second))
     other = 'options = { transactionalIdPrefix = "m" }\n'
     check.before_spark(parsed("options = ", other + second))
+
+
+def test_starting_offsets_count_only_for_a_query_that_has_not_begun(parsed, tmp_path):
+    given = '\nstartingOffsets = \'{"checked": {"3": 0}}\''
+    pipeline = parsed('"checked"', f'"checked"{given}')
+    with pytest.raises(OptionError, match="startingOffsets names checked-3, which is not read"):
+        check.before_spark(pipeline)
+    (tmp_path / "state" / "n" / "offsets").mkdir(parents=True)
+    check.before_spark(pipeline)
+
+
+def test_two_tables_of_one_warehouse_are_two_sinks(parsed):
+    sinks = "".join(
+        f'[[sink]]\nkind = "iceberg"\npath = "warehouse"\ntable = "a.{name}"\n' for name in "bc"
+    )
+    check.before_spark(parsed(DELTA, sinks + DELTA))
+
+
+def test_two_sinks_with_one_table_of_a_catalog_are_refused(parsed):
+    def sinks(*uris):
+        made = [f'[[sink]]\nkind = "iceberg"\ntable = "a.b"\noptions.uri = "{u}"\n' for u in uris]
+        return parsed(DELTA, "".join(made) + DELTA)
+
+    check.before_spark(sinks("http://h/", "http://other/"))
+    with pytest.raises(spec.SpecError, match=r"have the same table a\.b"):
+        check.before_spark(sinks("http://h/", "http://h/"))
 
 
 def test_a_key_that_is_no_column_is_named(parsed):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from sparkraft.pipeline import sinks, status
 from sparkraft.pipeline.decisions import checked_prefix
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.metrics import parsed_listen
+from sparkraft.pipeline.offsets import places
 from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.query import batch_limit
 from sparkraft.pipeline.registered_values import check_sink, reader_of
@@ -112,14 +114,21 @@ def _check_owner(pipeline: Pipeline) -> None:
 
 def _check_distinct(destinations: Sequence[tuple[str, Sink]]) -> None:
     """Refuse two sinks that write the same table or folder: one skips what the other wrote."""
-    known: dict[str, str] = {}
-    for name, sink in destinations:
-        if not sink.path:
+    stored = [(name, sink) for name, sink in destinations if _store(sink)]
+    for (one, first), (other, second) in combinations(stored, 2):
+        if _store(first) != _store(second):
             continue
-        path = sink.path if "://" in sink.path else os.path.realpath(sink.path)
-        if path in known:
-            raise SpecError(f"{known[path]} and {name} have the same path {sink.path}")
-        known[path] = name
+        if not first.table or not second.table:
+            raise SpecError(f"{one} and {other} have the same path {second.path}")
+        if first.table == second.table:
+            raise SpecError(f"{one} and {other} have the same table {second.table}")
+
+
+def _store(sink: Sink) -> str:
+    """The folder that a sink writes, or the catalog of its table; empty for a topic."""
+    if sink.table and "uri" in sink.options:
+        return sink.options["uri"]
+    return sink.path if not sink.path or "://" in sink.path else os.path.realpath(sink.path)
 
 
 def _check_topics(pipeline: Pipeline) -> None:
@@ -127,13 +136,28 @@ def _check_topics(pipeline: Pipeline) -> None:
     from sparkraft.pipeline.source import Lookup
 
     for source in pipeline.sources:
-        read = Lookup(source_options(source.options, streaming=True)).partitions()
-        _check_dead_letter(pipeline, source, {topic for topic, _ in read})
+        options = source_options(source.options, streaming=True)
+        read = Lookup(options).partitions()
+        if options.starting and _is_new(pipeline):
+            places(options.starting, read, "startingOffsets")
+        topics = {topic for topic, _ in read}
+        _check_dead_letter(pipeline, source, topics)
+        _check_batches_topic(pipeline, source, topics)
+
+
+def _is_new(pipeline: Pipeline) -> bool:
+    """Whether the query is known to begin at its starting offsets: later, topics may have grown."""
+    checkpoint = pipeline.checkpoint
+    return status.is_local(checkpoint) and not Path(checkpoint, "offsets").exists()
 
 
 def notes(pipeline: Pipeline, schema: StructType) -> list[str]:
     """Return what may be a mistake, and often is none."""
-    return [*_notes_on_keys(pipeline, schema), *collected(pipeline, schema.names)]
+    return [
+        *_notes_on_keys(pipeline, schema),
+        *_notes_on_loops(pipeline),
+        *collected(pipeline, schema.names),
+    ]
 
 
 def collected(pipeline: Pipeline, columns: Sequence[str]) -> list[str]:
@@ -191,12 +215,38 @@ def _notes_on_keys(pipeline: Pipeline, schema: StructType) -> list[str]:
     ]
 
 
+def _notes_on_loops(pipeline: Pipeline) -> list[str]:
+    if pipeline.connector != "sparkraft":
+        return []
+    return [
+        f"the topic sink writes to {sink.topic}, which {source.place} reads: the pipeline "
+        "processes its own results, without an end unless it leaves rows out"
+        for sink in pipeline.sinks
+        if sink.kind == "topic"
+        for source in pipeline.sources
+        if _servers(sink, pipeline) == source.options["kafka.bootstrap.servers"]
+        and source_options(source.options, streaming=True).subscription.includes(sink.topic)
+    ]
+
+
+def _servers(sink: Sink, pipeline: Pipeline) -> str:
+    return sinks.topic_options(sink, pipeline)["kafka.bootstrap.servers"]
+
+
+def _check_batches_topic(pipeline: Pipeline, source: Source, topics: set[str]) -> None:
+    servers = {each.options["kafka.bootstrap.servers"] for each in (source, pipeline.sources[0])}
+    if pipeline.batches_topic in topics and len(servers) == 1:
+        raise SpecError(
+            f"batches_topic {pipeline.batches_topic} is read by the pipeline itself: every batch "
+            "would cause another one"
+        )
+
+
 def _check_dead_letter(pipeline: Pipeline, source: Source, topics: set[str]) -> None:
     dead_letter = pipeline.dead_letter
     if dead_letter is None or dead_letter.topic not in topics:
         return
-    servers = sinks.topic_options(dead_letter, pipeline)["kafka.bootstrap.servers"]
-    if servers == source.options["kafka.bootstrap.servers"]:
+    if _servers(dead_letter, pipeline) == source.options["kafka.bootstrap.servers"]:
         raise SpecError(
             f"[dead_letter] topic {dead_letter.topic} is read by the pipeline itself: every dead "
             "letter would become another one"

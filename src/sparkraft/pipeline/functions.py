@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.pipeline.spec import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def load_function(where: str, folder: Path) -> Callable[..., Any]:
@@ -31,8 +32,8 @@ def load_function(where: str, folder: Path) -> Callable[..., Any]:
 def _named_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise SpecError(f"module {name} can't be imported: {error}") from error
+    except Exception as error:
+        raise SpecError(f"module {name} can't be imported: {_shown(error)}") from error
 
 
 def _module_of(path: Path) -> Any:
@@ -44,5 +45,16 @@ def _module_of(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     # Spark pickles functions of a module by its name.
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SpecError(f"function: file {path} cannot be run: {_shown(error)}") from error
     return module
+
+
+def _shown(error: Exception) -> str:
+    """An error of a user's module, with the line."""
+    if isinstance(error, ImportError | SyntaxError):
+        return str(error)
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"

@@ -55,6 +55,12 @@ class Subscription:
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] | None = None
 
+    def includes(self, topic: str) -> bool:
+        """Whether a topic is read, at least in part, if it exists and is not internal."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in (self.topics or self.assigned or ())
+
 
 class Given(Protocol):
     """Options as given, by name."""
