@@ -99,3 +99,28 @@ def test_the_records_of_a_time_are_processed_again(spark, node, cluster, tmp_pat
     assert {row["offset"] for row in dead} == {27}
     assert len({row["query"] for row in dead}) == len(dead) == 3
     assert fill(200, 300) == 0
+
+
+@pytest.mark.long  # the test above has one after the other, and stays in ./test
+@pytest.mark.spark
+def test_a_backfill_beside_the_running_pipeline_doubles_nothing(spark, node, cluster, tmp_path):
+    cluster.create_topic("beside", partitions=2, configs={"retention.ms": "-1"})
+    producer = Producer(cluster)
+    count = 3000
+    for number in range(count):
+        at = START + number * 1000
+        producer.send("beside", None, b'{"id": %d}' % number, partition=0, timestamp_ms=at)
+    producer.flush()
+    text = FILE.replace('subscribe = "filled"', 'subscribe = "beside"')
+    text = text.replace('"available now"', '"0 seconds"')
+    pipeline = spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
+    query = running._started(pipeline, spark)
+    try:
+        for first in range(0, count, 500):
+            times = {"start_ms": START + first * 1000, "end_ms": START + (first + 500) * 1000}
+            assert backfill.run(pipeline, spark, **times) == 500
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    table = DeltaTable(str(tmp_path / "table"))
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(count))

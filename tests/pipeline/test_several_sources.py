@@ -1,11 +1,15 @@
 """A join of two streams, described in one file: orders, sent twice, and their payments."""
 
+import json
+
 import pytest
 from deltalake import DeltaTable
 
 from sparkraft.pipeline import progress, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.produce import Producer
+from tests.pipeline.test_fetch_and_produce import everything, options_for
+from tests.pipeline.test_fetch_and_produce import read as read_topic
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +36,6 @@ subscribe = "joined-payments"
 startingOffsets = "earliest"
 [source.json]
 schema = "order_id INT"
-on_error = "drop"
 [source.watermark]
 event_time = "timestamp"
 delay = "10 seconds"
@@ -47,6 +50,12 @@ function = "shape.py:shape"
 [[sink]]
 kind = "delta"
 path = "table"
+[[sink]]
+kind = "topic"
+topic = "joined-out"
+keys = ["id"]
+"""
+TESTS = """
 [[test]]
 name = "an order is paid or not, and counted once"
 input.orders = [
@@ -72,12 +81,12 @@ def shape(joined):
 @pytest.fixture
 def pipeline(tmp_path, node):
     (tmp_path / "shape.py").write_text(SHAPE)
-    return spec.parse(FILE, folder=tmp_path, values={"bootstrap": node.bootstrap})
+    return spec.parse(FILE + TESTS, folder=tmp_path, values={"bootstrap": node.bootstrap})
 
 
 def test_a_join_from_a_file(spark, node, cluster, tmp_path, pipeline):
     orders, start = 40, 1_700_000_000_000
-    for topic in ("joined-orders", "joined-payments"):
+    for topic in ("joined-orders", "joined-payments", "joined-out"):
         cluster.create_topic(topic, partitions=2, configs={"retention.ms": "-1"})
     producer = Producer(cluster)
     for number in range(orders):
@@ -102,6 +111,12 @@ def test_a_join_from_a_file(spark, node, cluster, tmp_path, pipeline):
     found = {row["id"]: row["paid"] for row in rows}
     assert len(rows) == len(found) == orders
     assert found == {number: bool(number % 4) for number in range(orders)}
+    copies = read_topic(cluster, everything(cluster, "joined-out"), options_for(node))
+    written = [json.loads(each["value"]) for each in copies]
+    assert {row["id"]: row["paid"] for row in written} == found
+    assert [each["key"] for each in copies] == [b"%d" % row["id"] for row in written]
+    assert len(written) == orders
+    assert len(FILE.strip().splitlines()) <= 40
     last = [each for each in progress.reports(query) if each.is_batch][-1]
     assert last.lag == 0
     assert {topic for topic, _ in last.end} == {"joined-orders", "joined-payments"}
