@@ -42,7 +42,7 @@ _KAFKA_4_MIN = {
     cls: info.kafka_4_min_version
     for info in API_INFO.values()
     for cls in (info.request_class(), info.response_class())
-}
+} | {RequestHeader: 1}
 """kio has no older versions; `test_zookeeper_messages` compares those with Kafka 3.9's schemas."""
 
 CASES = [

@@ -17,6 +17,7 @@ from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode, decode_from, encode
 from sparkraft.protocol.declare import NO_VERSIONS, Versions, parse_versions
+from sparkraft.protocol.headers import request_header_version
 from sparkraft.protocol.messages.headers import RequestHeader
 from sparkraft.protocol.messages.k04_leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -200,17 +201,36 @@ def our_fields(cls, left_out=frozenset()):
         )
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("kind", ["Request", "Response"])
-def test_declarations_equal_the_schemas_of_kafka_3_9(key, kind):
+def kafkas_schema(name):
+    """A message of Kafka 3.9, as in its source."""
     jars = kafka_3_9_jars_or_reason()
     if isinstance(jars, Missing):
         pytest.skip(jars.reason)
-    info = API_INFO[ApiKey(key)]
     jar = next(jars.glob("**/kafka-clients-3.9*.jar"))
     with zipfile.ZipFile(jar) as archive:
-        text = archive.read(f"common/message/{info.name}{kind}.json").decode()
-    schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+        text = archive.read(f"common/message/{name}.json").decode()
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+
+
+def test_the_request_header_equals_the_schema_of_kafka_3_9():
+    """Its v0, without the client id, is that of ControlledShutdown v0; Kafka 4 has neither."""
+    schema = kafkas_schema("RequestHeader")
+    assert RequestHeader.SCHEMA.versions == parse_versions(schema["validVersions"])
+    assert RequestHeader.SCHEMA.flexible == parse_versions(schema["flexibleVersions"])
+    assert list(our_fields(RequestHeader)) == list(kafkas_fields(schema["fields"], {}))
+    header = RequestHeader(request_api_key=7, correlation_id=5, client_id="ignored")
+    version = request_header_version(ApiKey.CONTROLLED_SHUTDOWN, 0)
+    assert encode(header, version) == bytes.fromhex("0007 0000 00000005")
+    assert [request_header_version(ApiKey.CONTROLLED_SHUTDOWN, each) for each in (1, 2, 3)] == [
+        1, 1, 2,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("kind", ["Request", "Response"])
+def test_declarations_equal_the_schemas_of_kafka_3_9(key, kind):
+    info = API_INFO[ApiKey(key)]
+    schema = kafkas_schema(f"{info.name}{kind}")
     ours = info.request_class() if kind == "Request" else info.response_class()
     structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", [])}
     newer = SINCE_KAFKA_4.get(key, set())

@@ -13,6 +13,10 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.messages.k07_controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparkraft.protocol.messages.k61_describe_producers import DescribeProducersRequest
 from sparkraft.server.api.authorization import NoAuthorization
@@ -124,6 +128,32 @@ def put_api(monkeypatch, served, handle, **more):
     code = int(key) << 16 | version
     served.listener.routes.by_code[code] = dispatch.Route(api, version)
     return version
+
+
+def test_the_header_of_controlled_shutdown_v0_lacks_the_client_id(monkeypatch):
+    """The upper half of the broker id is not the length of a client id (Kafka up to 3.9)."""
+
+    async def test():
+        async with serving() as served:
+            seen = []
+
+            def handle(node, context, request):
+                seen.append((context.client_id, request.broker_id, request.broker_epoch))
+                return ControlledShutdownResponse()
+
+            key = ApiKey.CONTROLLED_SHUTDOWN
+            put_api(monkeypatch, served, handle, key=key, versions=(0, 0))
+            reader, writer = await served.connect()
+            for broker in (7, 70_000, 0x7FFFFFFF):
+                request = ControlledShutdownRequest(broker_id=broker)
+                data = frame(key, 0, broker, codec.encode(request, 0))
+                assert len(data) == 4 + 8 + 4
+                writer.write(data)
+                assert (await read_frame(reader))[:4] == broker.to_bytes(4, "big")
+            assert seen == [("", broker, -1) for broker in (7, 70_000, 0x7FFFFFFF)]
+            writer.close()
+
+    run(test())
 
 
 def test_pipelined_requests_are_answered_in_order_and_in_one_chunk():

@@ -1,10 +1,11 @@
 """Headers of requests and responses, and the choice of their versions.
 
-    request   api_key i16 | version i16 | correlation_id i32 | client_id string | v2: tagged fields
+    request   api_key i16 | version i16 | correlation_id i32 | v1: client_id | v2: tagged fields
     response  correlation_id i32 | v1: tagged fields
 
 A header is flexible if its body is, but the response to ApiVersions always has header version 0:
-the client may not know our versions yet (KIP-482, KIP-511).
+the client may not know our versions yet (KIP-482, KIP-511). Only ControlledShutdown v0 has request
+header version 0, in Kafka up to 3.9 (`ApiMessageType.requestHeaderVersion`).
 """
 
 from typing import Final
@@ -30,7 +31,9 @@ def _is_flexible(key: ApiKey, version: int) -> bool:
 
 
 def request_header_version(key: ApiKey, version: int) -> int:
-    """Return 2 if version `version` of the request is flexible, else 1."""
+    """Return 2 if `version` of the request is flexible, 0 for ControlledShutdown v0, else 1."""
+    if key is ApiKey.CONTROLLED_SHUTDOWN and version == 0:
+        return 0
     return 2 if _is_flexible(key, version) else 1
 
 

@@ -1,6 +1,6 @@
 """ControlledShutdown (key 7): v0-3, flexible from v3. Only in ZooKeeper mode (Kafka 3.9).
 
-Not here: the header of v0, which lacks the client id; brokers since 0.9 send v1.
+The header of v0 lacks the client id (`sparkraft.protocol.headers`); brokers since 0.9 send v1.
 """
 
 from sparkraft.protocol.declare import Message, array, int16, int32, int64, string

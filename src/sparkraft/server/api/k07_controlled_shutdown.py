@@ -1,11 +1,10 @@
-"""ControlledShutdown: v1-3, in ZooKeeper mode. A broker is about to stop.
+"""ControlledShutdown: v0-3, in ZooKeeper mode. A broker is about to stop.
 
 Behaviour:
     * The controller moves the broker's leaders away, and answers with those that it could not move.
     * Another broker: STALE_CONTROLLER_EPOCH; an old broker epoch: STALE_BROKER_EPOCH.
     * An unknown broker: UNKNOWN_SERVER_ERROR, or BROKER_NOT_AVAILABLE without a broker epoch.
-Versions: v2 broker epoch (KIP-380); v3 flexible.
-Not done: v0, whose header lacks the client id.
+Versions: v1 client id in the header; v2 broker epoch (KIP-380); v3 flexible.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
@@ -18,7 +17,6 @@ API = Api(
     key=ApiKey.CONTROLLED_SHUTDOWN,
     handle=submit_to_controller,
     authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
-    versions=(1, 3),
     broker=False,
     zookeeper=True,
     zookeeper_forward=True,

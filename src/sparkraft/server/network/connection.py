@@ -29,6 +29,7 @@ from sparkraft.server.loop_monitor import LONG_PIECE_MS
 from sparkraft.server.network.calls import RequestCalls
 from sparkraft.server.network.dispatch import (
     HEADER,
+    HEADER_V0_SIZE,
     Route,
     skip_tagged_fields,
 )
@@ -387,7 +388,7 @@ class Connection(asyncio.Protocol):
         """Send bytes that are not a response with a header: a SASL token after SaslHandshake v0."""
         self._responses.add(None, parts)
 
-    def _dispatch(self, frame: memoryview, now: int) -> None:  # noqa: C901, PLR0912 (calls cost time)
+    def _dispatch(self, frame: memoryview, now: int) -> None:  # noqa: C901, PLR0912, PLR0915 (calls cost time)
         if len(frame) < HEADER.size:
             raise DecodeError("a request shorter than its header", at=len(frame))
         key, version, correlation_id, id_size = HEADER.unpack_from(frame)
@@ -401,7 +402,9 @@ class Connection(asyncio.Protocol):
         self._route_requests += 1
         self._frame_size = len(frame)
         at = id_end = 10 + id_size if id_size > 0 else 10
-        if at > len(frame):
+        if route.lacks_client_id:
+            id_size, at, id_end = 0, HEADER_V0_SIZE, HEADER.size
+        elif at > len(frame):
             raise DecodeError("client_id ends after its frame", path="client_id", at=10)
         if route.flexible_request:
             if at < len(frame) and frame[at] == 0:

@@ -14,6 +14,7 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode_from, encode_parts
 from sparkraft.protocol.errors import EncodeError
+from sparkraft.protocol.headers import request_header_version
 from sparkraft.protocol.positions import fixed_position, has_field
 from sparkraft.server.api.authorization import is_of_nodes
 from sparkraft.server.api.registry import Api, load_api
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct(">hhih")
 """request_api_key, request_api_version, correlation_id, length of client_id."""
+
+HEADER_V0_SIZE = 8
+"""Bytes of a header without a client id."""
 
 RESPONSE_HEAD = struct.Struct(">ii")
 """size, correlation_id."""
@@ -42,6 +46,7 @@ class Route:
     """How requests of one key and version are decoded, handled and responded to on a listener.
 
     Attributes:
+        lacks_client_id: their header has version 0.
         is_exempt: their time has no quota, unless they are denied.
         reports_throttle: responses have a throttle.
         throttle_at: its position in an encoded response; -1: not a fixed one.
@@ -60,6 +65,7 @@ class Route:
         "flexible_response",
         "handle",
         "is_exempt",
+        "lacks_client_id",
         "pipelined",
         "reports_throttle",
         "request_class",
@@ -89,6 +95,7 @@ class Route:
         if forwarded:
             self.error_at = fixed_position(self.response_class, version, "error_code")
         self.flexible_request = flexible
+        self.lacks_client_id = request_header_version(api.key, version) == 0
         # KIP-511: a client must read this response before it knows the broker's versions.
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
         # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v13 has some.
