@@ -17,7 +17,8 @@ from pathlib import Path
 from time import monotonic
 
 from sparkraft.simulation.scenarios.campaign import each
-from tests.mutants.kafka_issues import ISSUES, RACES
+from tests.mutants.kafka_issues import ISSUES, MIGRATION_ISSUES, RACES
+from tests.mutants.migration_bugs import MIGRATION_BUGS
 from tests.mutants.mutant_seeds import (
     MUTANT_SEEDS,
     Finding,
@@ -54,8 +55,9 @@ change what a seed does. If a stored seed stops showing its bug, the tests try t
 _SCENARIOS = """
 ## In scenarios
 
-The simulator does not reach these bugs of coordinators. Each is reported by a test of one
-interleaving or state (`tests/mutants/scenario_bugs.py`).
+The simulator does not reach these bugs of coordinators and of the migration from ZooKeeper. Each is
+reported by a test of one interleaving or state (`scenario_bugs.py` and `migration_bugs.py` in
+`tests/mutants`).
 
 | planted bug | reported by |
 |---|---|
@@ -71,6 +73,13 @@ which are not served, are left out.
 |---|---|
 """
 
+_MIGRATION_ISSUES = """
+Bugs of its migration from ZooKeeper (KIP-866):
+
+| issue | planted bugs |
+|---|---|
+"""
+
 _RACES = """
 ## Races of coordinators
 
@@ -80,15 +89,22 @@ _RACES = """
 
 
 def page(seeds: Mapping[MutantCase, Finding] = MUTANT_SEEDS) -> str:
-    scenarios = [f"| `{name}`: {bug.about} | `{bug.test}` |" for name, bug in SCENARIO_BUGS.items()]
+    tested = (SCENARIO_BUGS | MIGRATION_BUGS).items()
+    scenarios = [f"| `{name}`: {bug.about} | `{bug.test}` |" for name, bug in tested]
     issues = [f"| {issue} | {_listed(bugs)} |" for issue, bugs in ISSUES.items()]
+    migration = [f"| {issue} | {_listed(bugs)} |" for issue, bugs in MIGRATION_ISSUES.items()]
     races = [f"| {race} | {_listed(tests)} |" for race, tests in RACES.items()]
     return (
         _HEAD
         + "".join(_row(case, seeds[case]) for case in CASES)
         + "".join(
             head + "".join(f"{line}\n" for line in lines)
-            for head, lines in ((_SCENARIOS, scenarios), (_ISSUES, issues), (_RACES, races))
+            for head, lines in (
+                (_SCENARIOS, scenarios),
+                (_ISSUES, issues),
+                (_MIGRATION_ISSUES, migration),
+                (_RACES, races),
+            )
         )
     )
 

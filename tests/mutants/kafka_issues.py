@@ -53,6 +53,23 @@ ISSUES: dict[str, tuple[str, ...]] = {
 }
 """Issue → planted bugs."""
 
+MIGRATION_ISSUES: dict[str, tuple[str, ...]] = {
+    "KAFKA-14970": ("kafka-14970-quotas-replace-credentials",),
+    "KAFKA-15003": ("kafka-15003-assignments-are-not-written",),
+    "KAFKA-15004": ("kafka-15004-configs-are-not-written",),
+    "KAFKA-15010": ("the-next-controller-does-not-synchronize",),
+    "KAFKA-15149": ("kafka-15149-new-partitions-are-not-sent",),
+    "KAFKA-15552": ("kafka-15552-producer-ids-are-given-again",),
+    "KAFKA-15605": ("kafka-15605-pending-deletions-are-copied",),
+    "KAFKA-15799": ("full-requests-are-not-full",),
+    "KAFKA-16120": ("kafka-16120-removed-replicas-stay",),
+    "KAFKA-16171": ("kafka-16171-the-first-write-checks-migration",),
+    "KAFKA-16411": ("kafka-16411-default-quotas-are-named",),
+    "KAFKA-16428": ("kafka-16428-changed-configs-have-no-notice",),
+    "KAFKA-16431": ("kafka-16431-failed-directories-are-left-out",),
+}
+"""Issue of the migration from ZooKeeper → planted bugs, also of `migration_bugs.MIGRATION_BUGS`."""
+
 OTHERS = (
     "own-revocations-are-not-free",
     "members-that-revoke-are-in-the-next-epoch",

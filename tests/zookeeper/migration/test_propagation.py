@@ -49,6 +49,11 @@ def after(image, *records):
 
 @pytest.fixture
 def image():
+    return registered()
+
+
+def registered():
+    """Brokers 1 and 2 that migrate, others, and topics a and b."""
     return after(
         EMPTY_IMAGE,
         broker(1),
@@ -126,6 +131,15 @@ def test_a_change_goes_to_the_replicas_and_its_metadata_to_all(image):
     ]
     assert changed(image, after(image, change)) == expected
     assert changed(image, after(image, change), [uuid(1)]) == expected
+
+
+def test_more_partitions_of_a_topic_are_sent(image):
+    """KAFKA-15149."""
+    assert changed(image, after(image, partition(2, 1, [2], leader=2))) == [
+        "LeaderAndIsr 1 to 2: b-1",
+        "UpdateMetadata 1 to 1: b-1",
+        "UpdateMetadata 1 to 2: b-1",
+    ]
 
 
 def test_replicas_of_a_deleted_topic_are_deleted(image):

@@ -77,6 +77,10 @@ class Migration(Cluster):
         self.image = after
         return self.take()
 
+    def rewrite_migration(self) -> None:
+        """Write /migration as another controller: its version is the next one."""
+        self.set("/migration", self.znodes.get("/migration").data + b" ")
+
     def data(self, path: str):
         return json.loads(self.znodes.get(path).data)
 
@@ -310,6 +314,22 @@ def test_an_earlier_kraft_controller_cannot_take_over():
         migration.run(ruling.claim(3001, KRAFT_EPOCH, 2))
 
 
+def test_a_claim_overwrites_what_the_controller_before_wrote_meanwhile():
+    """KAFKA-16171: it writes /migration until it notices that it does not rule any more."""
+    migration = Migration()
+    left = [lambda: None, migration.rewrite_migration]
+
+    def before_write() -> None:
+        """Before the claim, and before the write of /migration that follows it."""
+        left.pop(0)()
+
+    migration.before_write = before_write
+    rule = migration.run(ruling.claim(3001, KRAFT_EPOCH + 1, 2))
+    assert not left
+    assert rule is not None
+    assert migration.data("/migration")["kraft_controller_id"] == 3001
+
+
 def test_a_claim_fails_while_brokers_elect_another():
     migration = Migration()
     migration.znodes.apply(Delete(path="/controller"), 0, 0)
@@ -336,7 +356,7 @@ def test_nothing_is_written_after_a_later_claim():
 
 def test_another_writer_of_migration_is_noticed():
     migration = Migration()
-    migration.set("/migration", migration.znodes.get("/migration").data + b" ")
+    migration.rewrite_migration()
     with pytest.raises(ControllerMovedError, match="has written /migration"):
         migration.apply(*NEW)
 
