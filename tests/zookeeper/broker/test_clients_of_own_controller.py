@@ -182,6 +182,47 @@ def test_configs_and_quotas_are_written_by_the_broker_that_gets_them(tmp_path):
     run(test())
 
 
+def test_quotas_of_a_user_and_of_its_client_ids_are_removed_one_by_one(tmp_path):
+    """As `AdminZkClient.tryCleanQuotaNodes` of Kafka 3.9: the znode of a user may have others."""
+
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1)
+
+            async def alter(*entity, remove=False):
+                kinds = zip(("user", "client-id"), entity, strict=False)
+                parts = [k49.EntityData(entity_type=kind, entity_name=name) for kind, name in kinds]
+                op = k49.OpData(key="producer_byte_rate", value=1024.0, remove=remove)
+                entry = k49.AlterClientQuotasRequestEntryData(entity=parts, ops=[op])
+                response = await cluster.ask_any(k49.AlterClientQuotasRequest(entries=[entry]))
+                assert response.entries[0].error_code == 0
+
+            def known():
+                return sorted(len(entity) for entity in nodes[1].broker.image.quotas)
+
+            async with nodes.admin() as admin:
+                cluster = admin.cluster
+                for entity in (("u",), ("u", "a"), ("u", "b")):
+                    await alter(*entity)
+                await until(lambda: known() == [1, 2, 2])
+                await alter("u", remove=True)
+                await until(lambda: known() == [2, 2])
+                assert znode(nodes, "/config/users/u")["config"] == {}
+                await alter("u", "a", remove=True)
+                assert nodes.children("/config/users/u/clients") == ["b"]
+                await alter("u", "b", remove=True)
+                assert nodes.children("/config/users") == []
+                # A user that has configs stays without its client ids.
+                for entity in (("u",), ("u", "a")):
+                    await alter(*entity)
+                await alter("u", "a", remove=True)
+                assert nodes.children("/config/users/u") == []
+                assert znode(nodes, "/config/users/u")["config"] == {"producer_byte_rate": "1024"}
+                await until(lambda: known() == [1])
+
+    run(test())
+
+
 def test_no_feature_is_known_in_this_mode(tmp_path):
     async def test():
         async with nodes_in(tmp_path) as nodes:

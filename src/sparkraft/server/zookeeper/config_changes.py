@@ -7,7 +7,8 @@ Any broker serves them, not only the controller. The decisions are those of KRaf
     the whole znode of the entity ─► /config/changes/config_change_N, which all brokers follow
 
 Of two changes at the same time the last one remains, as in Kafka. A user's znode has quotas and
-SCRAM credentials; the credentials are kept. An entity of quotas without any is deleted.
+SCRAM credentials; the credentials are kept. An entity of quotas without any is deleted, unless it
+is a user that has quotas for client ids.
 
 Not done: passwords among the configs of brokers, which Kafka encrypts; groups and client metrics,
 which ZooKeeper mode does not have.
@@ -28,8 +29,13 @@ from sparkraft.security.quotas import INTEGRAL_MAX, quota_entity
 from sparkraft.server.controller.submission import set_error
 from sparkraft.server.zookeeper.config_writes import write_config
 from sparkraft.server.zookeeper.configs import CHANGES
-from sparkraft.zookeeper.errors import NodeExistsError, NoNodeError, NotEmptyError
-from sparkraft.zookeeper.requests import Create, Delete, GetData
+from sparkraft.zookeeper.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from sparkraft.zookeeper.requests import ANY_VERSION, Create, Delete, GetData
 from sparkraft.zookeeper.znodes.changes import encode_config_change
 from sparkraft.zookeeper.znodes.entities import DEFAULT_ENTITY, quota_path
 from sparkraft.zookeeper.znodes.topics import CONFIG, decode_configs
@@ -148,10 +154,8 @@ class ConfigChanges:
                     values.pop(key, None)
                 else:
                     values[key] = value
-            if values:
+            if values or not await _delete(client, path):
                 await write_config(client, entity, values)
-            else:
-                await _delete(client, path)
         await _notify(client, entity)
 
 
@@ -164,15 +168,35 @@ async def _notify(client: "ZooKeeperClient", entity: str) -> None:
     await client.submit_until_connected(Create(path=path, data=data, sequential=True))
 
 
-async def _delete(client: "ZooKeeperClient", path: str) -> None:
-    """Delete an entity without quotas, unless it has others below; then an empty `clients`."""
-    with suppress(NoNodeError, NotEmptyError):
-        await client.submit_until_connected(Delete(path=path))
+async def _delete(client: "ZooKeeperClient", path: str) -> bool:
+    """Delete an entity without quotas; false if it has others below (`tryCleanQuotaNodes`).
+
+    After the last client id of a user, `clients` is deleted, and the user if it has no configs.
+    """
+    if not await _delete_unless_parent(client, path):
+        return False
     parent = path.rpartition("/")[0]
-    if parent.endswith("/clients") and parent != f"{CONFIG}/clients":
-        with suppress(NoNodeError, NotEmptyError):
-            await client.submit_until_connected(Delete(path=parent))
-            await client.submit_until_connected(Delete(path=parent.rpartition("/")[0]))
+    is_of_user = parent.endswith("/clients") and parent != f"{CONFIG}/clients"
+    if is_of_user and await _delete_unless_parent(client, parent):
+        user = parent.rpartition("/")[0]
+        with suppress(NoNodeError):
+            data, stat = await client.submit_until_connected(GetData(path=user))
+            if not decode_configs(user, data):
+                await _delete_unless_parent(client, user, stat.version)
+    return True
+
+
+async def _delete_unless_parent(
+    client: "ZooKeeperClient", path: str, version: int = ANY_VERSION
+) -> bool:
+    """Delete a znode that may be gone; false if it has others below, or another version."""
+    try:
+        await client.submit_until_connected(Delete(path=path, version=version))
+    except NoNodeError:
+        return True
+    except (NotEmptyError, BadVersionError):
+        return False
+    return True
 
 
 def _entity_of(kind: int, name: str) -> str | None:
