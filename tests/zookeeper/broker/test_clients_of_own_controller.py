@@ -9,9 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import Uuid
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.protocol.messages import k20_delete_topics as k20
+from sparkraft.protocol.messages import k32_describe_configs as k32
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
@@ -219,6 +222,58 @@ def test_quotas_of_a_user_and_of_its_client_ids_are_removed_one_by_one(tmp_path)
                 assert nodes.children("/config/users/u") == []
                 assert znode(nodes, "/config/users/u")["config"] == {"producer_byte_rate": "1024"}
                 await until(lambda: known() == [1])
+
+    run(test())
+
+
+def test_topics_and_configs_are_those_of_kafka_3_9(tmp_path):
+    """Where KRaft mode differs; `differential` compares all requests with a broker of Kafka."""
+
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1)
+            await until(lambda: sorted(nodes[1].broker.image.brokers) == [1])
+            async with nodes.admin() as admin:
+                ask = admin.cluster.ask_any
+
+                def new(*names, validate_only=False):
+                    topics = [
+                        k19.CreatableTopic(name=each, num_partitions=1, replication_factor=1)
+                        for each in names
+                    ]
+                    return k19.CreateTopicsRequest(
+                        topics=topics, timeout_ms=30_000, validate_only=validate_only
+                    )
+
+                valid = (await ask(new("t", validate_only=True))).topics[0]
+                assert (valid.error_code, valid.topic_id) == (0, Uuid.ZERO)
+                first, second = (await ask(new("a.b", "a_b"))).topics
+                assert (first.error_code, second.error_code) == (
+                    0, ErrorCode.INVALID_TOPIC_EXCEPTION,
+                )  # fmt: skip
+                assert "collides with existing topics: a.b" in second.error_message
+                assert nodes.children("/brokers/topics") == ["a.b"]
+                chosen = k43.TopicPartitions(topic="a.b", partitions=[0])
+                elected = await ask(k43.ElectLeadersRequest(topic_partitions=[chosen]))
+                result = elected.replica_election_results[0].partition_result[0]
+                assert result.error_message == "Leader election not needed for topic partition."
+                by_name = k20.DeleteTopicState(name="a.b")
+                deleted = await ask(k20.DeleteTopicsRequest(topics=[by_name], timeout_ms=30_000))
+                assert (deleted.responses[0].error_code, deleted.responses[0].topic_id) == (
+                    0, Uuid.ZERO,
+                )  # fmt: skip
+                resources = [
+                    k32.DescribeConfigsResource(resource_type=kind, resource_name="x")
+                    for kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS)
+                ]
+                described = await ask(k32.DescribeConfigsRequest(resources=resources))
+                codes = [each.error_code for each in described.results]
+                assert codes == [ErrorCode.INVALID_REQUEST] * 2
+                broker = k32.DescribeConfigsResource(resource_type=4, resource_name="1")
+                (own,) = (await ask(k32.DescribeConfigsRequest(resources=[broker]))).results
+                values = {each.name: (each.value, each.is_sensitive) for each in own.configs}
+                assert values["zookeeper.session.timeout.ms"] == ("6000", False)
+                assert values["node.id"] == ("1", False)
 
     run(test())
 

@@ -5,6 +5,7 @@ Behaviour:
       subscriptions, log levels of this node (BROKER_LOGGER, KIP-412). Sources and synonyms are
       Kafka's, the strongest first.
     * Another broker's id: INVALID_REQUEST; only it knows its own file.
+    * In ZooKeeper mode groups and client metrics: INVALID_REQUEST.
     * Sensitive values, and values of unknown keys, are never shown.
     * `configuration_keys` null or empty: every key.
     * A resource named repeatedly is described repeatedly, from one encoding.
@@ -47,6 +48,7 @@ from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.config import OWN_CONFIGS
 from sparkraft.server.config_pieces import result_entries, result_head
 from sparkraft.server.controller.submission import set_error
+from sparkraft.server.zookeeper_config import ZOOKEEPER_CONFIGS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -54,6 +56,10 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker_services import BrokerServices
     from sparkraft.server.controller.services import ControllerServices
+
+
+_ZOOKEEPER_MODE = {**OWN_CONFIGS, **ZOOKEEPER_CONFIGS}
+"""Definitions of keys that Kafka 4 does not have, of a broker in ZooKeeper mode."""
 
 
 def handle(
@@ -99,12 +105,13 @@ class _Results:
         self._request = request
         self._known: dict[Hashable, list[bytes]] = {}
         """Results by resource and requested keys."""
+        ids = dict.fromkeys(("broker.id", "node.id"), str(node.node_id))
         self._sources = BrokerSources(
             dynamic=self._image.config(ResourceType.BROKER, str(node.node_id)),
             cluster=self._image.config(ResourceType.BROKER, ""),
             # Kafka keeps the two names of a broker's id equal.
-            static={"broker.id": str(node.node_id), **node.config.properties},
-            extensions=OWN_CONFIGS,
+            static={**ids, **node.config.properties},
+            extensions=_ZOOKEEPER_MODE if node.config.is_zookeeper else OWN_CONFIGS,
             zookeeper=node.config.is_zookeeper,
         )
 
@@ -165,10 +172,17 @@ class _Results:
         self.count += 1
 
 
+_KRAFT_ONLY = frozenset({ResourceType.CLIENT_METRICS, ResourceType.GROUP})
+"""Resources that a cluster in ZooKeeper mode does not have."""
+
+
 def check_resource(
     node: "BrokerServices | ControllerServices", image: "ClusterImage", kind: int, name: str
 ) -> None:
     """Raise the KafkaError of a resource that cannot be described."""
+    if node.config.is_zookeeper and kind in _KRAFT_ONLY:
+        wrong = "ZooKeeper mode has configs of topics and brokers only."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     match kind:
         case ResourceType.TOPIC:
             check_topic_name(name)

@@ -55,6 +55,9 @@ log = logging.getLogger(__name__)
 
 _KINDS = {ResourceType.TOPIC: "topics", ResourceType.BROKER: "brokers"}
 
+_KRAFT_ONLY = frozenset({ResourceType.GROUP, ResourceType.CLIENT_METRICS})
+"""Resources that are refused whatever their configs are."""
+
 
 class ConfigChanges:
     """Serves the requests; see the module docstring."""
@@ -217,7 +220,7 @@ def _refuse_unavailable(
     refused = set()
     for result in results:
         key = (result.resource_type, result.resource_name)
-        if result.error_code:
+        if result.error_code and result.resource_type not in _KRAFT_ONLY:
             continue
         if _entity_of(*key) is None:
             wrong = "ZooKeeper mode has configs of topics and brokers only."

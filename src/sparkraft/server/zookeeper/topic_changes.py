@@ -27,6 +27,7 @@ from sparkraft.controller import topics
 from sparkraft.controller.decision_context import ControllerConfig, DecisionContext
 from sparkraft.controller.sessions import Sessions
 from sparkraft.metadata.partition_state import NO_LEADER
+from sparkraft.metadata.topic_names import unify_collision_chars
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages.metadata_records import (
     ConfigRecord,
@@ -121,6 +122,7 @@ class TopicChanges:
         for decided in _new_topics(decision.records):
             topic = decided if self._has_topic_ids else decided._replace(id=None)
             try:
+                _check_collision(topic.name, created)
                 await _create(client, topic)
             except KafkaError as error:
                 failures[topic.name] = error
@@ -130,7 +132,7 @@ class TopicChanges:
         await self._images.wait_for(lambda image: not _leaderless(image, created), wait_ms)
         for topic in _leaderless(self._images.image, created):
             failures[topic.name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-        if not self._has_topic_ids:
+        if not self._has_topic_ids or call.request.validate_only:
             for each in decision.response.topics:
                 each.topic_id = Uuid.ZERO
         return k19.CreateTopicsResponse(
@@ -166,10 +168,13 @@ class TopicChanges:
             self._remaining_ms(call),
         )
         left = self._images.image.topics_by_id
+        by_id = {each.topic_id for each in call.request.topics} - {Uuid.ZERO}
         for result in response.responses:
             if not result.error_code and Uuid(result.topic_id) in left:
                 set_error(result, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-            result.topic_id = wire_id(Uuid(result.topic_id))
+            # As in Kafka 3.9, a result has the id that the request has.
+            is_named = result.topic_id not in by_id
+            result.topic_id = Uuid.ZERO if is_named else wire_id(Uuid(result.topic_id))
         return response
 
     # ---- CreatePartitions
@@ -238,6 +243,19 @@ def _refused(name: str, error: KafkaError) -> k19.CreatableTopicResult:
     return k19.CreatableTopicResult(
         name=name, error_code=error.code, error_message=error.detail or None
     )
+
+
+def _check_collision(name: str, created: "Iterable[NewTopic]") -> None:
+    """Compare a name with those that the same request has created, which KRaft mode does not.
+
+    Raises:
+        KafkaError: INVALID_TOPIC_EXCEPTION: `.` and `_` are the same in the names of metrics.
+    """
+    unified = unify_collision_chars(name)
+    for other in created:
+        if unify_collision_chars(other.name) == unified:
+            wrong = f"Topic '{name}' collides with existing topics: {other.name}"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
 
 
 async def _create(client: "ZooKeeperClient", topic: NewTopic) -> None:

@@ -20,6 +20,8 @@ ALL_GOOD: Failure = (ErrorCode.NONE, "")
 
 UNKNOWN: Failure = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
+NO_REASSIGNMENT = "No partition reassignment is in progress."
+
 UNKNOWN_BROKER_EPOCH = -1
 
 
@@ -104,7 +106,7 @@ def _assignment_for(
     if target is not None and (problem := _problem_of(active, present, target)):
         return (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if target is None and not present.is_being_reassigned:
-        return (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
+        return (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, NO_REASSIGNMENT)
     if not present.replicas or at[0] in context.topics_to_be_deleted:
         return UNKNOWN
     return present.reassign_to(present.origin if target is None else target)

@@ -11,6 +11,8 @@ from sparkraft.zookeeper.controller.strategies import Strategy
 BY_ZNODE = Cause(CauseKind.PREFERRED, "/admin/preferred_replica_election names it")
 BY_CHECK = Cause(CauseKind.PREFERRED, "too few partitions have their preferred leader")
 
+NOT_NEEDED = "Leader election not needed for topic partition."
+
 BY_CLIENT = Cause(CauseKind.PREFERRED, "a client requested it")
 BY_CLIENT_UNCLEAN = Cause(CauseKind.UNCLEAN, "a client requested it")
 
@@ -50,7 +52,7 @@ def why_not(active: Active, at: TopicPartition, *, unclean: bool) -> tuple[Error
         return ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted"
     leader = leadership.state.leader
     is_fine = leader in context.live_brokers if unclean else leader == replicas[0]
-    return (ErrorCode.ELECTION_NOT_NEEDED, "") if is_fine else None
+    return (ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED) if is_fine else None
 
 
 def elect_for_client(
