@@ -5,18 +5,16 @@ fails too, so the list can't grow stale.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.interop.differential.allowed import ALLOWED
 from tests.interop.differential.cases import all_cases, transaction_cases
+from tests.interop.differential.comparing import Answers, check_equal, conversation, differing
 from tests.interop.differential.nonsense_group_cases import SIZE_MAX
-from tests.interop.differential.normalise import normalise
-from tests.interop.differential.world import Case, World, exchange
+from tests.interop.differential.world import Case, World
 from tests.support.nodes import KafkaNode, SparkraftNode
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -37,16 +35,12 @@ OVERRIDES = {
 
 
 @pytest.fixture(scope="module")
-def answers(
-    kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory
-) -> list[tuple[Case, Any, Any]]:
+def answers(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """Every case with Kafka's answer and ours."""
     return asked(kafka_jars, tmp_path_factory.mktemp("differential"), all_cases())
 
 
-def asked(
-    kafka_jars: Path, folder: Path, cases: list[Case], *features: str
-) -> list[tuple[Case, Any, Any]]:
+def asked(kafka_jars: Path, folder: Path, cases: list[Case], *features: str) -> Answers:
     """Every case with Kafka's answer and ours, from nodes with these finalized features."""
     given = {"overrides": OVERRIDES, "format_as": ("--standalone", *features)}
     kafka = KafkaNode(folder / "kafka", jars=kafka_jars, **given)
@@ -57,59 +51,14 @@ def asked(
     return [(case, *pair) for case, *pair in zip(cases, *columns, strict=True)]
 
 
-def conversation(world: World, cases: list[Case]) -> list[Any]:
-    """All answers of one world, in order, with its own names replaced."""
-    world.warm_up()
-    answers = [normalise(world, exchange(world, case)) for case in cases]
-    world.close()
-    return answers
-
-
-def differences(kafka: Any, ours: Any, path: str = "") -> Iterator[str]:
-    """Where two answers differ, a line each."""
-    if isinstance(kafka, dict) and isinstance(ours, dict):
-        for key in sorted(kafka.keys() | ours.keys()):
-            yield from differences(
-                kafka.get(key, "absent"), ours.get(key, "absent"), f"{path}.{key}"
-            )
-    elif isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
-        for index, pair in enumerate(zip(kafka, ours, strict=True)):
-            yield from differences(*pair, f"{path}[{index}]")
-    elif kafka != ours:
-        yield f"{path or 'answer'}: Kafka {_short(kafka)}, we {_short(ours)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
 def test_there_are_at_least_300_requests_of_every_key() -> None:
     assert len(all_cases()) >= 300
     versions = Counter((case.key, case.version) for case in all_cases())
     assert len({key for key, _ in versions}) >= 37
 
 
-def differing(answers: list[tuple[Case, Any, Any]]) -> Iterator[tuple[str, list[int]]]:
-    """Each difference, with the entries of `ALLOWED` that it matches."""
-    for case, kafka, ours in answers:
-        if not case.is_compared:
-            continue
-        for found in differences(kafka, ours):
-            line = f"{case} | {found}"
-            yield line, [i for i, one in enumerate(ALLOWED) if one.pattern.search(line)]
-
-
-def test_the_answers_are_equal(answers: list[tuple[Case, Any, Any]]) -> None:
-    used: set[int] = set()
-    wrong = []
-    for line, reasons in differing(answers):
-        used.update(reasons)
-        if not reasons:
-            wrong.append(line)
-    stale = [allowed.reason for i, allowed in enumerate(ALLOWED) if i not in used]
-    assert not wrong, f"{len(wrong)} differences:\n" + "\n".join(wrong)
-    assert not stale, "allowed differences that no longer show:\n" + "\n".join(stale)
+def test_the_answers_are_equal(answers: Answers) -> None:
+    check_equal(answers, ALLOWED)
 
 
 @pytest.mark.long
@@ -119,5 +68,5 @@ def test_transactions_are_equal_at_an_older_version(
 ) -> None:
     cases = transaction_cases(level)
     found = asked(kafka_jars, tmp_path, cases, "--feature", f"transaction.version={level}")
-    wrong = [line for line, reasons in differing(found) if not reasons]
+    wrong = [line for line, reasons in differing(found, ALLOWED) if not reasons]
     assert not wrong, f"{len(wrong)} differences:\n" + "\n".join(wrong)

@@ -14,14 +14,43 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from sparkraft.protocol.api_keys import ApiKey
+from tests.interop.differential.comparing import differing
+from tests.interop.differential.world import exchange
 from tests.support.ports import wait_until
 from tests.support.relay import Relay
 from tests.support.zookeeper import Ensemble
 from tests.support.zookeeper_brokers import KafkaBroker, OurBroker
+from tests.zookeeper.differential.allowed import ALLOWED
+from tests.zookeeper.differential.brokers import ZooKeeperWorld, normalise_by_name
+from tests.zookeeper.differential.cases import zookeeper_cases
 
 pytestmark = [pytest.mark.java, pytest.mark.real_clients]
 
 RECORDS = 200
+
+READS = {
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.DELETE_ACLS,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.METADATA,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+}
+"""Keys whose requests change nothing, and have one answer for all brokers of a cluster."""
+
+CREATING = {"by name", "authorised operations"}
+"""Metadata of topics that are not here, and would be created."""
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +212,23 @@ def test_an_id_or_an_endpoint_in_use_is_refused(brokers, tmp_path):
     taken = {"advertised.listeners": f"PLAINTEXT://{ours.bootstrap}"}
     third = OurBroker(tmp_path / "third", 3, ensemble.connect, taken)
     assert "are already registered by broker 2" in third.refused_start(seconds=60)
+
+
+def test_both_kinds_give_the_same_answers(brokers):
+    """Requests that any broker serves; `differential` has the others, with a controller each."""
+    kafka, ours, _ = brokers
+    cases = [
+        case
+        for case in zookeeper_cases()
+        if case.key in READS and case.label not in CREATING and case.until is None
+    ]
+    assert {case.key for case in cases} == READS
+    worlds = [ZooKeeperWorld("Kafka", kafka), ZooKeeperWorld("sparkraft", ours)]
+    answers = [
+        (case, *(normalise_by_name(world, exchange(world, case)) for world in worlds))
+        for case in cases
+    ]
+    for world in worlds:
+        world.close()
+    wrong = [line for line, reasons in differing(answers, ALLOWED) if not reasons]
+    assert not wrong, "\n".join(wrong)
