@@ -105,13 +105,27 @@ class Ensemble:
     """Servers that form one ensemble; a context manager."""
 
     def __init__(
-        self, jars: Path, folder: Path, size: int = 1, *, more: Sequence[str] = ()
+        self,
+        jars: Path,
+        folder: Path,
+        size: int = 1,
+        *,
+        more: Sequence[str] = (),
+        flags: Sequence[str] = (),
     ) -> None:
-        """Write the configurations; `more` has lines for each of them."""
+        """Write the configurations.
+
+        Args:
+            jars: the folder of ZooKeeper's jars.
+            folder: an empty folder.
+            size: number of servers.
+            more: lines of each configuration.
+            flags: options of each JVM.
+        """
         taken = lasting_ports(3 * size)
         ports = [taken[3 * at : 3 * at + 3] for at in range(size)]
         self.servers = [
-            ZooKeeperServer(jars, folder / f"zookeeper-{at}", at, ports, more=more)
+            ZooKeeperServer(jars, folder / f"zookeeper-{at}", at, ports, more=more, flags=flags)
             for at in range(size)
         ]
 

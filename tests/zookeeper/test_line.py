@@ -29,8 +29,8 @@ class Transport(asyncio.Transport):
         self.is_aborted = True
 
 
-def opened() -> tuple[Line, Transport]:
-    line = Line(
+def new_line() -> Line:
+    return Line(
         SessionState(),
         Watches(),
         SystemClock(),
@@ -39,7 +39,10 @@ def opened() -> tuple[Line, Transport]:
         on_event=lambda _: None,
         on_end=lambda: None,
     )
-    transport = Transport()
+
+
+def opened() -> tuple[Line, Transport]:
+    line, transport = new_line(), Transport()
     line.connection_made(transport)
     line.open()
     line.data_received(OPENED)
@@ -134,6 +137,18 @@ def test_a_lost_connection_names_the_largest_request_in_flight() -> None:
         idle, _ = opened()
         idle.connection_lost(None)
         assert idle.closed.result() == "the server closed the connection"
+
+    asyncio.run(run())
+
+
+def test_a_server_that_closes_the_connection_without_a_session_may_be_read_only() -> None:
+    async def run() -> None:
+        line = new_line()
+        line.connection_made(Transport())
+        line.open()
+        line.connection_lost(None)
+        with pytest.raises(ConnectionError, match="in place of a session: it has no quorum, is re"):
+            await line.opened
 
     asyncio.run(run())
 

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from sparkraft.zookeeper.watches import Watches
 
 
+REFUSED = (
+    " in place of a session: it has no quorum, is read-only (readonlymode.enabled), or has not "
+    "seen all transactions of this session"
+)
+"""Why a server closes a connection without a response to the handshake. It gives no reason: a
+server in read-only mode does so because clients of Kafka, and ours, do not ask for read-only
+sessions."""
+
+
 class _InFlight(NamedTuple):
     request: Request
     on_result: OnResult
@@ -179,7 +188,8 @@ class Line(asyncio.Protocol):
         return f"; the largest of {count} requests in flight is {_named(request)}, {size} bytes"
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"{exc or 'the server closed the connection'}{self._largest()}")
+        why = self._largest() if self.opened.done() else REFUSED
+        self._end(f"{exc or 'the server closed the connection'}{why}")
 
     def _on_found(self, found: SessionOpened | WatchEvent | Reply) -> None:
         match found:

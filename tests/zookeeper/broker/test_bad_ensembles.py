@@ -67,7 +67,7 @@ def test_without_an_ensemble_a_broker_does_not_start(tmp_path):
 def test_a_read_only_server_is_left_for_the_next(tmp_path):
     async def test():
         server, first = await read_only_server()
-        assert "the server closed the connection" in await refusal(node_of(tmp_path, first))
+        assert "is read-only (readonlymode.enabled)" in await refusal(node_of(tmp_path, first))
         async with nodes_in(tmp_path) as nodes:
             await nodes.start(1, zookeeper_connect=f"{first},{nodes.connect}")
             assert nodes.children("/brokers/ids") == ["1"]
