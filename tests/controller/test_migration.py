@@ -156,10 +156,10 @@ def test_a_cluster_without_zookeeper_cannot_be_migrated():
 
 
 def test_the_features_must_be_those_of_brokers_in_zookeeper_mode():
-    check_levels({"metadata.version": 15})
+    check_levels({"metadata.version": 13})
     check_levels({"metadata.version": 21, "group.version": 0})
-    for level in (14, 22):
-        with pytest.raises(MigrationRefusedError, match=r"from 3\.7-IV0 to 3\.9-IV0"):
+    for level in (12, 22):
+        with pytest.raises(MigrationRefusedError, match=r"from 3\.6-IV1 to 3\.9-IV0"):
             check_levels({"metadata.version": level})
     with pytest.raises(MigrationRefusedError, match=r"without the features group\.version"):
         check_levels({"metadata.version": 21, "group.version": 1})

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from sparkraft.simulation.scenarios import migration
 from sparkraft.simulation.scenarios.campaign import Result, run
 from sparkraft.simulation.scenarios.migration_endings import ENDINGS, choose_ending
+from sparkraft.simulation.workload import zookeeper_broker
 from sparkraft.zookeeper.migration.state import DriverState
 from tests.mutants.mutant_seeds import assert_seen, by_settings, run_clean, settings_for
 from tests.mutants.registry import CASES, MutantCase
@@ -42,6 +44,21 @@ def test_these_runs_have_each_ending() -> None:
 def test_a_migration_loses_nothing_whatever_breaks(seed: int) -> None:
     counts = counts_of(run_clean(settings_for(PLANTED[0], seed)))
     assert sum(count for name, count in counts.items() if name.startswith("fault ")) > 0
+
+
+@pytest.mark.parametrize(
+    "seed", [6, *(pytest.param(each, marks=pytest.mark.long) for each in SEEDS if each != 6)]
+)
+def test_a_migration_at_the_lowest_metadata_version_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """V1: no record has fields that 3.6-IV1 does not know, and no controller registers."""
+    monkeypatch.setattr(migration, "RELEASE", "3.6-IV1")
+    monkeypatch.setattr(zookeeper_broker, "PROTOCOL", "3.6-IV1")
+    monkeypatch.setattr(zookeeper_broker, "LEVEL", 13)
+    result = run(settings_for(PLANTED[0], seed))
+    assert counts_of(result)
+    assert result.checks["V1"] > 0
 
 
 @pytest.mark.long

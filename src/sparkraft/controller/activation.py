@@ -35,17 +35,17 @@ class MigrationRefusedError(Exception):
 def check_levels(levels: Mapping[str, int]) -> None:
     """Check the feature levels of a new metadata log that a cluster shall be migrated to.
 
-    They must be those of brokers in ZooKeeper mode: metadata.version from 3.7-IV0, the first in
-    which controllers register, to 3.9-IV0, and no other feature. Kafka starts at 3.6-IV1.
+    They must be those of brokers in ZooKeeper mode: metadata.version from 3.6-IV1, the first with
+    the transaction in which everything is copied, to 3.9-IV0, and no other feature.
 
     Raises:
         MigrationRefusedError: they are not.
     """
     level = levels.get(features.METADATA_VERSION, 0)
     others = sorted(name for name in levels if name != features.METADATA_VERSION and levels[name])
-    lowest = features.name_of(features.CONTROLLER_REGISTRATION_LEVEL)
+    lowest = features.name_of(features.TRANSACTION_RECORDS_LEVEL)
     highest = features.name_of(MIGRATION_LEVEL_MAX)
-    if not features.CONTROLLER_REGISTRATION_LEVEL <= level <= MIGRATION_LEVEL_MAX:
+    if not features.TRANSACTION_RECORDS_LEVEL <= level <= MIGRATION_LEVEL_MAX:
         found = features.name_of(level)
         raise MigrationRefusedError(
             f"a migration from ZooKeeper needs a metadata.version from {lowest} to {highest}, and "

@@ -11,7 +11,7 @@ from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHOR
 from sparkraft.server.zookeeper_config import ACL_AUTHORIZER
 from sparkraft.zookeeper.requests import GetData
 from tests.support.jvm import java_command
-from tests.support.nodes import START_SECONDS, SparkraftNode
+from tests.support.nodes import START_SECONDS, KafkaNode, SparkraftNode
 from tests.support.ports import lasting_ports
 from tests.support.turns import JVM_STARTS, turn
 from tests.support.zookeeper import controller_of, submit
@@ -22,12 +22,28 @@ CONTROLLER_ID = 3000
 MIGRATING = {"zookeeper.metadata.migration.enable": "true"}
 
 
+RELEASE = "3.9-IV0"
+"""metadata.version of a migration, unless another one is given."""
+
 _KEYS_OF_A_MIGRATION = (
     *MIGRATING,
     "controller.quorum.voters",
     "controller.listener.names",
     "listener.security.protocol.map",
 )
+
+
+def format_for(ensemble: str, properties: Path, *options: str) -> None:
+    """Format the directory of a node for the cluster of an ensemble, whose id may begin with -."""
+    data, _ = submit(ensemble, GetData(path="/cluster/id"))
+    command = [sys.executable, "-m", "sparkraft.cli.main", "storage", "format"]
+    subprocess.run(
+        [
+            *command, f"--cluster-id={json.loads(data)['id']}", "-c", str(properties),
+            "--ignore-formatted", *options,
+        ],
+        timeout=START_SECONDS, check=True, capture_output=True,
+    )  # fmt: skip
 
 
 class OurController(SparkraftNode):
@@ -45,6 +61,7 @@ class OurController(SparkraftNode):
         node_id: int = CONTROLLER_ID,
         quorum: Mapping[int, int] | None = None,
         jars: Path | None = None,
+        release: str = RELEASE,
     ) -> None:
         """Write the configuration.
 
@@ -55,8 +72,10 @@ class OurController(SparkraftNode):
             node_id: of this node.
             quorum: ids and ports of the voters; by default this node is the only one.
             jars: Kafka's, for its controller.
+            release: metadata.version of a new quorum.
         """
         self.ensemble, self.migrates, self.node_id = ensemble, True, node_id
+        self.release = release
         if quorum is None:
             quorum = {node_id: lasting_ports(1)[0]}
         self.quorum = quorum
@@ -89,16 +108,8 @@ class OurController(SparkraftNode):
         return self.controller_port
 
     def format(self) -> None:
-        """Format for the cluster of the ensemble, with the features of Kafka 3.9."""
-        data, _ = submit(self.ensemble, GetData(path="/cluster/id"))
-        command = [sys.executable, "-m", "sparkraft.cli.main", "storage", "format"]
-        subprocess.run(
-            [
-                *command, "-t", json.loads(data)["id"], "-c", str(self.properties_path),
-                "--release-version", "3.9-IV0", "--ignore-formatted",
-            ],
-            timeout=START_SECONDS, check=True, capture_output=True,
-        )  # fmt: skip
+        """Format for the cluster of the ensemble, with the features of a release."""
+        format_for(self.ensemble, self.properties_path, "--release-version", self.release)
 
     def restart(self, *, migrates: bool) -> None:
         assert self.stop() == self.clean_exit
@@ -220,9 +231,13 @@ class MigratingBroker(KafkaBroker):
         }
         self._restart({**MIGRATING, **quorum})
 
-    def leave_zookeeper(self, *, as_ours: bool = False) -> None:
-        """Restart in KRaft mode, on the same directory: as it is, or under sparkraft."""
+    def leave_zookeeper(self, *, as_ours: bool = False, jars: Path | None = None) -> None:
+        """Restart in KRaft mode, on the same directory.
+
+        As it is, under sparkraft, or under the version of Kafka whose jars are given.
+        """
         self._is_ours |= as_ours
+        self.jars = jars or self.jars
         if "authorizer.class.name" in self.overrides:
             self.overrides["authorizer.class.name"] = STANDARD_AUTHORIZER
         for key in (*MIGRATING, "zookeeper.connect", "zookeeper.session.timeout.ms", "broker.id"):
@@ -249,6 +264,46 @@ class MigratingBroker(KafkaBroker):
         self.overrides |= overrides
         self.write_properties()
         self.start()
+
+
+class KraftBroker(KafkaNode):
+    """A new broker of Kafka in KRaft mode that joins a migrating cluster."""
+
+    def __init__(
+        self, directory: Path, broker_id: int, controller: OurController, jars: Path
+    ) -> None:
+        """Write the configuration.
+
+        Args:
+            directory: of this node alone.
+            broker_id: its node id.
+            controller: of the quorum.
+            jars: Kafka's, of any version.
+        """
+        self._controller = controller
+        overrides = {
+            "process.roles": "broker",
+            "node.id": str(broker_id),
+            "controller.quorum.voters": controller.voters,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+        super().__init__(directory, overrides=overrides, jars=jars)
+
+    def write_properties(self) -> None:
+        """As of a combined node, without its controller."""
+        super().write_properties()
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{self.port}"
+        text = "".join(
+            f"{listeners if line.startswith('listeners=') else line}\n"
+            for line in self.properties_path.read_text().splitlines()
+            if not line.startswith("controller.quorum.bootstrap.servers=")
+        )
+        self.properties_path.write_text(text)
+
+    def format(self) -> None:
+        """Format for the cluster of the ensemble."""
+        format_for(self._controller.ensemble, self.properties_path)
 
 
 def status_of(ensemble: str) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from sparkraft.metadata.features import METADATA_VERSION
+from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.zookeeper.migration.conditions import (
     EVERYTHING,
@@ -12,6 +14,7 @@ from sparkraft.zookeeper.migration.conditions import (
     obstacle_in,
 )
 from sparkraft.zookeeper.migration.progress import Stage, progress_of
+from sparkraft.zookeeper.migration.state import unready_controllers
 from sparkraft.zookeeper.migration.tree import ZnodeTree
 from tests.zookeeper.migration.trees import SECURED, tree_of
 
@@ -43,6 +46,25 @@ def test_entries_and_tokens_that_the_controller_cannot_enforce_are_refused():
         "Ik2cw",
     }
     assert obstacle_of(tree_of(without=SECURED), nothing) is None
+
+
+def test_tokens_are_refused_if_metadata_version_has_no_record_of_them():
+    """3.6-IV1, in which Kafka 3.9 writes the records nevertheless, and loses them in snapshots."""
+    found = obstacle_of(tree_of(), EVERYTHING._replace(metadata_level=13))
+    assert found is not None
+    assert found.startswith(
+        "not met: delegation tokens need metadata.version 3.6-IV2 or later (0A2"
+    )
+    assert obstacle_of(tree_of(), EVERYTHING._replace(metadata_level=14)) is None
+    assert obstacle_of(tree_of(without=SECURED), EVERYTHING._replace(metadata_level=13)) is None
+
+
+@pytest.mark.parametrize(("level", "unready"), [(13, False), (14, False), (15, True)])
+def test_controllers_are_ready_unless_they_could_register(level, unready):
+    """As `QuorumFeatures.reasonAllControllersZkMigrationNotReady` of Kafka 3.9."""
+    image = EMPTY_IMAGE._replace(features=EMPTY_IMAGE.features.set(METADATA_VERSION, level))
+    reason = "controllers 3000 have not registered as ready for a migration"
+    assert unready_controllers(image, [3000]) == (reason if unready else None)
 
 
 @pytest.mark.parametrize(

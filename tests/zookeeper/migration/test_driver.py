@@ -17,6 +17,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.client.connection import Connection
+from sparkraft.metadata.features import level_of
 from sparkraft.metadata.image import MigrationState
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import decode, encode
@@ -39,6 +40,8 @@ from tests.server.harness import make_env, run, until
 from tests.support.ports import lasting_ports
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+RELEASE = "3.9-IV0"
+"""metadata.version of the quorum, and inter.broker.protocol.version of the brokers."""
 TOPIC_ID = "tCd6H9mrR6y44P05yz6EbQ"
 ROOTS = (
     "/admin/delete_topics", "/brokers/ids", "/brokers/topics", "/cluster", "/config/changes",
@@ -74,8 +77,9 @@ class StandIn:
 
     async def start(self, *, is_migrating: bool = True) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        level = level_of(self._cluster.release)
         feature = k62.Feature(
-            name="metadata.version", min_supported_version=21, max_supported_version=21
+            name="metadata.version", min_supported_version=level, max_supported_version=level
         )
         listener = k62.Listener(name="PLAINTEXT", host="127.0.0.1", port=self.port)
         request = k62.BrokerRegistrationRequest(
@@ -150,9 +154,14 @@ class Migrated:
     """A simulated ensemble with the znodes of one broker and one topic, and our controller."""
 
     def __init__(
-        self, folder: Path, ensemble: Ensemble, ensemble_port: int, controllers: int
+        self,
+        folder: Path,
+        ensemble: Ensemble,
+        ensemble_port: int,
+        controllers: int,
+        release: str = RELEASE,
     ) -> None:
-        self.ensemble = ensemble
+        self.ensemble, self.release = ensemble, release
         ids = range(3000, 3000 + controllers)
         self.ports = dict(zip(ids, lasting_ports(controllers), strict=True))
         self.folder = folder
@@ -220,7 +229,7 @@ class Migrated:
 
     def format(self) -> None:
         options = FormatOptions(
-            cluster_id=CLUSTER, release_version="3.9-IV0", ignore_formatted=True
+            cluster_id=CLUSTER, release_version=self.release, ignore_formatted=True
         )
         for node_id in self.ports:
             config = NodeConfig(self._config(node_id))
@@ -280,12 +289,12 @@ class Migrated:
 
 
 @asynccontextmanager
-async def migrated(folder: Path, controllers: int = 1):
+async def migrated(folder: Path, controllers: int = 1, release: str = RELEASE):
     (port,) = lasting_ports(1)
     ensemble = Ensemble(SystemClock(), random.Random(1))
     server = await ensemble.listen(SystemNetwork(), "127.0.0.1", port)
     expiring = asyncio.create_task(ensemble.run())
-    cluster = Migrated(folder, ensemble, port, controllers)
+    cluster = Migrated(folder, ensemble, port, controllers, release)
     cluster.fill()
     cluster.format()
     broker = StandIn(1, cluster)
@@ -307,9 +316,10 @@ def kinds(requests: list[Any]) -> list[tuple[str, int]]:
     return [(type(each).__name__, getattr(each, "type", -1)) for each in requests]
 
 
-def test_a_controller_takes_over_and_writes_to_both(tmp_path):
+@pytest.mark.parametrize("release", ["3.6-IV1", "3.6-IV2", RELEASE])
+def test_a_controller_takes_over_and_writes_to_both(tmp_path, release):
     async def test() -> None:
-        async with migrated(tmp_path) as (cluster, broker):
+        async with migrated(tmp_path, release=release) as (cluster, broker):
             await cluster.start()
             await until(lambda: cluster.state is DriverState.WAIT_FOR_BROKERS)
             assert cluster.image.migration == MigrationState.PRE_MIGRATION

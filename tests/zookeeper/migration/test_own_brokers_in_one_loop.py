@@ -18,6 +18,7 @@ from sparkraft.client.consumer import Consumer, ConsumerSettings
 from sparkraft.client.explain.zookeeper_controller import controller_document, controller_lines
 from sparkraft.client.producer import Producer
 from sparkraft.client.values import NewTopic
+from sparkraft.metadata.features import level_of
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.messages import k18_api_versions as k18
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
@@ -45,7 +46,7 @@ from sparkraft.zookeeper.requests import Delete
 from tests.server.harness import make_env, run, until
 from tests.support.sasl import PASSWORDS, PLAIN, server_module
 from tests.zookeeper.broker.nodes import Nodes, nodes_in
-from tests.zookeeper.migration.test_driver import CLUSTER, Migrated
+from tests.zookeeper.migration.test_driver import CLUSTER, RELEASE, Migrated
 
 pytestmark = [pytest.mark.real_time]
 
@@ -67,9 +68,11 @@ BETWEEN_NODES = {
 class OwnCluster:
     """Brokers 1 and 2 in ZooKeeper mode, and three controllers that are not started."""
 
-    def __init__(self, folder: Path, nodes: Nodes, *, secured: bool) -> None:
-        self.nodes = nodes
-        self.controllers = Migrated(folder / "quorum", nodes.ensemble, nodes.ensemble_port, 3)
+    def __init__(self, folder: Path, nodes: Nodes, *, secured: bool, release: str) -> None:
+        self.nodes, self._release = nodes, release
+        self.controllers = Migrated(
+            folder / "quorum", nodes.ensemble, nodes.ensemble_port, 3, release
+        )
         self._security = BETWEEN_NODES if secured else {}
         self._login = Login(PLAIN, "admin", Secret(PASSWORDS["admin"])) if secured else None
         if secured:
@@ -91,7 +94,8 @@ class OwnCluster:
         """Start brokers one after another."""
         security = self._security | {"authorizer.class.name": ACL_AUTHORIZER}
         named = {key.replace(".", "_"): text for key, text in security.items()}
-        await self.nodes.start(*brokers, **(named if self._security else {}) | overrides)
+        given = (named if self._security else {}) | overrides
+        await self.nodes.start(*brokers, inter_broker_protocol_version=self._release, **given)
 
     def clients(self) -> Cluster:
         """A client, as super user if the cluster is secured."""
@@ -198,9 +202,9 @@ class OwnCluster:
 
 
 @asynccontextmanager
-async def own_cluster(folder: Path, *, secured: bool = False):
+async def own_cluster(folder: Path, *, secured: bool = False, release: str = RELEASE):
     async with nodes_in(folder) as nodes:
-        cluster = OwnCluster(folder, nodes, secured=secured)
+        cluster = OwnCluster(folder, nodes, secured=secured, release=release)
         try:
             await cluster.start()
             yield cluster
@@ -215,9 +219,18 @@ def _is_whole(nodes: Nodes, seen_by: int) -> bool:
     return live == [1, 2] and all(isr == [1, 2] for _, isr in states)
 
 
-def test_brokers_of_ours_leave_zookeeper(tmp_path):
+@pytest.mark.parametrize(
+    "release",
+    [
+        RELEASE,
+        pytest.param("3.6-IV1", marks=pytest.mark.long),  # test_driver.py has it, and stays
+        pytest.param("3.6-IV2", marks=pytest.mark.long),
+        pytest.param("3.7-IV0", marks=pytest.mark.long),
+    ],
+)
+def test_brokers_of_ours_leave_zookeeper(tmp_path, release):
     async def test() -> None:
-        async with own_cluster(tmp_path) as cluster:
+        async with own_cluster(tmp_path, release=release) as cluster:
             nodes, controllers = cluster.nodes, cluster.controllers
             await cluster.produce()
             await controllers.start()
@@ -226,7 +239,8 @@ def test_brokers_of_ours_leave_zookeeper(tmp_path):
             await until(lambda: 1 in controllers.image.brokers)
             registration = controllers.image.brokers[1]
             assert registration.is_migrating_zk_broker
-            assert registration.supported_features["metadata.version"] == (21, 21)
+            level = level_of(release)
+            assert registration.supported_features["metadata.version"] == (level, level)
             assert not nodes.has_kraft_controller(), "broker 2 has not registered"
             await cluster.produce()
             await until(lambda: _is_whole(nodes, 1))

@@ -296,7 +296,9 @@ class MigrationDriver:
         if unready is not None:
             return self._wait_for(unready)
         tree = await read_tree(client, on_worked=self._on_worked)
-        steps = check_conditions(tree, self._enforced, may_resume=True)
+        level = self._publisher.image.metadata_version
+        enforced = self._enforced._replace(metadata_level=level)
+        steps = check_conditions(tree, enforced, may_resume=True)
         obstacle = obstacle_in(await self._finish(steps))
         if obstacle is not None:
             return self._wait_for(obstacle)

@@ -4,7 +4,7 @@ Kafka waits until each broker of an assignment is registered, and fails in the m
 read a znode. Everything that znodes can show is checked here before the first change.
 
 Conditions of ours, which Kafka does not have: encrypted configs are refused, and so are access
-control entries and delegation tokens if the controller could not enforce them.
+control entries and delegation tokens if the controller could not enforce or store them.
 """
 
 from collections.abc import Generator, Iterator
@@ -14,6 +14,7 @@ from sparkraft.base.errors import InvariantBroken
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.configs.broker import dynamic_definition_of
 from sparkraft.metadata.configs.definition import ConfigType
+from sparkraft.metadata.features import DELEGATION_TOKEN_LEVEL, METADATA_LEVEL_MAX, name_of
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.zookeeper.controller.steps import pieces
 from sparkraft.zookeeper.migration.records import batches_of, topics_to_copy
@@ -48,10 +49,17 @@ class _NoEntropy:
 
 
 class Enforced(NamedTuple):
-    """Whether the controller enforces what it copies."""
+    """Whether the controller enforces what it copies.
+
+    Attributes:
+        has_authorizer: of access control entries.
+        has_tokens: whether it has the secret of delegation tokens.
+        metadata_level: metadata.version; tokens have records from `DELEGATION_TOKEN_LEVEL` on.
+    """
 
     has_authorizer: bool = True
     has_tokens: bool = True
+    metadata_level: int = METADATA_LEVEL_MAX
 
 
 EVERYTHING = Enforced()
@@ -115,6 +123,10 @@ def check_conditions(
         found.append(Condition(text, _list(_acls(tree))))
     if not enforced.has_tokens:
         text = "delegation tokens need delegation.token.secret.key at the controller"
+        found.append(Condition(text, _list(tree.children(TOKENS))))
+    if enforced.metadata_level < DELEGATION_TOKEN_LEVEL:
+        needed = name_of(DELEGATION_TOKEN_LEVEL)
+        text = f"delegation tokens need metadata.version {needed} or later"
         found.append(Condition(text, _list(tree.children(TOKENS))))
     return found
 

@@ -13,6 +13,7 @@ and in BECOME_CONTROLLER if another controller writes to ZooKeeper.
 from collections.abc import Collection
 from enum import Enum
 
+from sparkraft.metadata.features import CONTROLLER_REGISTRATION_LEVEL
 from sparkraft.metadata.image import ClusterImage, MigrationState
 
 
@@ -49,7 +50,13 @@ def name_of(state: int) -> str:
 
 
 def unready_controllers(image: ClusterImage, voters: Collection[int]) -> str | None:
-    """Which voters cannot take part in a migration yet; None if all can."""
+    """Which voters cannot take part in a migration yet; None if all can.
+
+    Below 3.7-IV0 controllers do not register, and all count as ready, as in Kafka 3.9
+    (`QuorumFeatures.reasonAllControllersZkMigrationNotReady`).
+    """
+    if image.metadata_version < CONTROLLER_REGISTRATION_LEVEL:
+        return None
     unready = [
         str(voter)
         for voter in sorted(voters)
