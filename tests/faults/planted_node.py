@@ -18,10 +18,10 @@ from tests.mutants.registry import MUTANTS
 def _commit_markers_for_aborts() -> Patches:
     original = MarkerLog.write
 
-    async def write(self: MarkerLog, marker: Marker, topic: str, index: int) -> Any:
+    def write(self: MarkerLog, marker: Marker, topic: str, index: int) -> Any:
         if (topic, index) == ("orders", 1):
             marker = marker._replace(committed=True)
-        return await original(self, marker, topic, index)
+        return original(self, marker, topic, index)
 
     return [(MarkerLog, "write", write)]
 

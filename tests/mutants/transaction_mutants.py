@@ -32,10 +32,10 @@ _plant = registrar(TRANSACTION_MUTANTS, tiers=NODES, workload="transactions", is
 def _a_marker_of_the_other_result() -> Patches:
     original = MarkerLog.write
 
-    async def write(self: MarkerLog, marker: Marker, topic: str, index: int) -> Any:
+    def write(self: MarkerLog, marker: Marker, topic: str, index: int) -> Any:
         if (topic, index) == ("records", 1):
             marker = marker._replace(committed=not marker.committed)
-        return await original(self, marker, topic, index)
+        return original(self, marker, topic, index)
 
     return [(MarkerLog, "write", write)]
 

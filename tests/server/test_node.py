@@ -35,6 +35,7 @@ from sparkraft.server.identity import StartRefused
 from sparkraft.server.node import Node
 from sparkraft.storage.checkpoints import read_offsets
 from sparkraft.storage.disk import DirectoryLocked, OsDisk, StorageFault
+from sparkraft.storage.log import Origin
 from sparkraft.storage.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS
 from tests.server.harness import (
     CLUSTER_ID,
@@ -200,7 +201,9 @@ def test_a_topic_made_again_under_its_name_keeps_its_log_when_one_image_tells_bo
             await manager.settle()
             log = manager.get_log("t", 0)
             assert (log.topic_id, log.log_end_offset) == (later_id, 0)
-            assert manager.append("t", 0, batch(b"new")).base_offset == 0
+            leader = manager.leader("t", 0)
+            info = manager.append_to(leader, batch(b"new"), acks=-1, origin=Origin.CLIENT)
+            assert info.base_offset == 0
             assert manager.log_manager.get("t", 0) is log
             assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
             await connection.close()

@@ -35,11 +35,14 @@ def data(*values, epoch=0, sequence=0):
     )
 
 
+def append(node, topic, records):
+    replicas = node.broker.replica_manager
+    return replicas.append_to(replicas.leader(topic, 0), records, acks=-1, origin=Origin.CLIENT)
+
+
 async def open_transaction(node, topic, *values, **given):
     """What a verified transactional Produce leaves in the log."""
-    return await node.broker.replica_manager.append_and_wait(
-        topic, 0, data(*values, **given), origin=Origin.CLIENT
-    )
+    return append(node, topic, data(*values, **given))
 
 
 async def mark(connection, *topics, commit=False, epoch=0, coordinator_epoch=1, **given):
@@ -187,7 +190,7 @@ def test_open_transactions_are_described(tmp_path):
         async with node_in(tmp_path) as node:
             connection = await connect(node)
             await create_topic(connection, "t")
-            await node.broker.replica_manager.append_and_wait("t", 0, batch(b"x"))
+            append(node, "t", batch(b"x"))
             await open_transaction(node, "t", b"a", b"b")
 
             async def producer():

@@ -14,8 +14,8 @@ from sparkraft.coordinator.transaction.states import TransactionState
 from sparkraft.protocol.messages import k27_write_txn_markers as k27
 from sparkraft.server.broker.inter_broker_versions import at_protocol_version
 from sparkraft.server.coordinator.broker_batches import BrokerBatches
-from sparkraft.server.coordinator.marker_log import MarkerWrite
-from sparkraft.server.coordinator.marker_sender import MarkerSender
+from sparkraft.server.coordinator.marker_log import Marker, MarkerWrite
+from sparkraft.server.coordinator.marker_sender import MARKERS_AT_ONCE, MarkerSender
 from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
 from tests.server.harness import make_env, until
 
@@ -29,13 +29,18 @@ def spawn(work: Coroutine[Any, Any, Any], name: str) -> Any:
 
 
 class Cluster:
-    """Two brokers; `codes` are the next answers of each partition, then NONE."""
+    """Two brokers; `codes` are the next answers of each partition, then NONE.
+
+    Markers of `uncommitted` topics are committed once `commit` is set.
+    """
 
     def __init__(self, leaders: dict[str, int]) -> None:
         self.leaders = leaders
         self.codes: dict[str, list[ErrorCode]] = {}
         self.requests: list[k27.WriteTxnMarkersRequest] = []
         self.local: list[str] = []
+        self.uncommitted: set[str] = set()
+        self.commit = asyncio.Event()
         self.unreachable = 0
         config: Any = SimpleNamespace(node_id=OWN, number=lambda _: 1000)
         shared: Any = self
@@ -65,12 +70,23 @@ class Cluster:
     # MarkerLog
 
     async def write_all(self, writes: Iterable[MarkerWrite]) -> list[ErrorCode]:
-        codes = []
-        for marker, topic, index in writes:
-            assert (marker.producer_id, index) == (4000, 0)
-            self.local.append(topic)
-            codes.append(self._code(topic))
-        return codes
+        return [self._code_of(*one) for one in writes]
+
+    def write(self, marker: Marker, topic: str, index: int) -> Any:
+        code = self._code_of(marker, topic, index)
+        if topic not in self.uncommitted:
+            return code
+        return asyncio.ensure_future(self._committed(code))
+
+    def _code_of(self, marker: Marker, topic: str, index: int) -> ErrorCode:
+        assert (marker.producer_id, index) == (4000, 0)
+        self.local.append(topic)
+        return self._code(topic)
+
+    async def _committed(self, code: ErrorCode) -> None:
+        await self.commit.wait()
+        if code is not NONE:
+            raise KafkaError(code)
 
     # BrokerConnections
 
@@ -103,7 +119,12 @@ class Cluster:
         )
 
     async def run(self, *topics: str, current: bool = True, producer_id: int = 4000) -> None:
-        await self.sender.write(effect(*topics, producer_id=producer_id), lambda _: current)
+        writing = self.begin(*topics, current=current, producer_id=producer_id)
+        if writing is not None:
+            await writing
+
+    def begin(self, *topics: str, current: bool = True, producer_id: int = 4000) -> Any:
+        return self.sender.write(effect(*topics, producer_id=producer_id), lambda _: current)
 
 
 def effect(*topics: str, producer_id: int = 4000) -> WriteMarkers:
@@ -128,6 +149,36 @@ def test_each_leader_gets_the_markers_of_its_partitions() -> None:
     assert [topic.name for topic in marker.topics] == ["b", "c"]
     assert (marker.coordinator_epoch, marker.transaction_version) == (7, 2)
     assert (marker.producer_epoch, marker.transaction_result) == (3, True)
+
+
+def test_markers_of_partitions_led_here_are_written_at_once() -> None:
+    cluster = Cluster({"a": OWN, "b": OWN})
+    assert cluster.begin("b", "a") is None
+    assert (cluster.local, cluster.requests) == (["a", "b"], [])
+
+
+def test_a_marker_that_must_be_replicated_is_waited_for() -> None:
+    async def test() -> None:
+        cluster = Cluster({"a": OWN, "b": OWN, "c": OWN})
+        cluster.uncommitted = {"b", "c"}
+        cluster.codes = {"a": [MOVED], "c": [ErrorCode.NOT_COORDINATOR]}
+        writing = asyncio.ensure_future(cluster.begin("a", "b", "c"))
+        await asyncio.sleep(0)
+        assert (cluster.local, writing.done()) == (["a", "b", "c"], False)
+        cluster.commit.set()
+        await writing
+        assert cluster.local == ["a", "b", "c", "a", "c"], "those that are missing are repeated"
+
+    asyncio.run(test())
+
+
+def test_a_transaction_of_many_partitions_is_not_completed_at_once() -> None:
+    names = [f"{number:03d}" for number in range(MARKERS_AT_ONCE + 1)]
+    cluster = Cluster(dict.fromkeys(names, OWN))
+    writing = cluster.begin(*names)
+    assert (cluster.local, writing is None) == ([], False)
+    asyncio.run(writing)
+    assert cluster.local == names
 
 
 def test_only_missing_markers_are_repeated() -> None:

@@ -123,9 +123,21 @@ class Sender:
         return await asyncio.shield(self.result)
 
 
+class SenderAtOnce:
+    """Executes `SendMarker` when it is called."""
+
+    def __init__(self) -> None:
+        self.result: Any = "done"
+
+    def send(self, _: SendMarker) -> Any:
+        if isinstance(self.result, KafkaError):
+            raise self.result
+        return self.result
+
+
 def runtime_on(
     host: FakeHost,
-    sender: Sender,
+    sender: "Sender | SenderAtOnce",
     *,
     write_timeout_ms: int = 60_000,
     shard: type[WordShard] = WordShard,
@@ -172,6 +184,42 @@ def test_effects_start_once_records_are_committed_and_their_results_are_events()
         sender.result.set_result("done")
         await turns()
         assert runtime.shard.events[1:] == [(SendMarker("a"), "done")]
+        assert runtime.shard.words == ["a", "sent a"]
+
+    asyncio.run(test())
+
+
+def test_a_result_that_is_available_reaches_the_shard_before_the_response() -> None:
+    """So that the markers of a transaction are written when its producer begins the next one."""
+
+    async def test() -> None:
+        host = new_host()
+        sender = SenderAtOnce()
+        runtime = runtime_on(host, sender)
+        runtime.start()
+        assert runtime.execute_write(lambda shard, _: shard.send("a")) == 0
+        assert runtime.shard.words == ["a", "sent a"]
+        sender.result = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        assert runtime.execute_write(lambda shard, _: shard.send("b")) == 2
+        assert runtime.shard.events[-1] == (SendMarker("b"), sender.result)
+        assert host.tasks == []
+
+    asyncio.run(test())
+
+
+def test_an_available_result_reaches_a_shard_in_steps_after_them() -> None:
+    async def test() -> None:
+        host = new_host()
+        host.units_max = 1
+        runtime = runtime_on(host, SenderAtOnce())
+        runtime.start()
+
+        def long(shard: WordShard, _: Instant) -> Steps[Decision[str, int]]:
+            yield 1
+            return shard.send("a")
+
+        assert await runtime.execute_write(long) == 0  # type: ignore[misc]
+        await turns()
         assert runtime.shard.words == ["a", "sent a"]
 
     asyncio.run(test())

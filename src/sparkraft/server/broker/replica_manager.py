@@ -2,7 +2,7 @@
 
 For request handlers:
     leader(topic, index)       the partition, or KafkaError if it is not led here
-    append(...)                appends now; `append_and_wait` returns when it may be acknowledged
+    append_to(partition, ...)  appends now; `HostedPartition.durable`: when it may be acknowledged
     get_log(topic, index)      the log, or None
 
 Listeners, called on the event loop once the log exists:
@@ -218,18 +218,6 @@ class ReplicaManager:
 
     # ---- appending
 
-    def append(
-        self, topic: str, index: int, records: Any, *, acks: int = -1,
-        origin: Origin = Origin.COORDINATOR,
-    ) -> "AppendInfo":  # fmt: skip
-        """Append one batch now; `append_and_wait` also waits until it may be acknowledged.
-
-        Raises:
-            KafkaError: see `leader` and `HostedPartition.append`.
-        """
-        partition = self.leader(topic, index)
-        return self.append_to(partition, records, acks=acks, origin=origin)
-
     def append_to(
         self,
         partition: HostedPartition,
@@ -239,7 +227,11 @@ class ReplicaManager:
         origin: Origin,
         prepared: "Prepared | None" = None,
     ) -> "AppendInfo":
-        """The same for a known partition; a disk failure is KAFKA_STORAGE_ERROR."""
+        """Append one batch now; it may not be acknowledged yet (`HostedPartition.durable`).
+
+        Raises:
+            KafkaError: see `HostedPartition.append`; a disk failure is KAFKA_STORAGE_ERROR.
+        """
         try:
             return partition.append(
                 records, acks=acks, now_ms=self.clock.wall_ms(), origin=origin, prepared=prepared
@@ -262,18 +254,6 @@ class ReplicaManager:
         return self.append_to(
             partition, one.records, acks=one.acks, origin=Origin.CLIENT, prepared=one.prepared
         )
-
-    async def append_and_wait(
-        self, topic: str, index: int, records: Any, *, acks: int = -1,
-        origin: Origin = Origin.COORDINATOR,
-    ) -> "AppendInfo":  # fmt: skip
-        """Append one batch; returns when it may be acknowledged under `acks`."""
-        partition = self.leader(topic, index)
-        info = self.append_to(partition, records, acks=acks, origin=origin)
-        durable = partition.durable(info, acks=acks)
-        if durable is not None:
-            await durable
-        return info
 
     # ---- following the image
 

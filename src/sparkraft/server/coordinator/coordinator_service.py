@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.runtime import CoordinatorShard, MetadataDelta
 from sparkraft.server.coordinator.key_partitions import KeyPartitions
+from sparkraft.server.coordinator.responses import Response
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime
 from sparkraft.server.coordinator.shard_spec import ShardSpec
 
@@ -148,7 +149,7 @@ class CoordinatorService(ABC, Generic[S, R]):
         """By partition, loaded or not; read only."""
         return self._runtimes
 
-    async def end_transaction(
+    def end_transaction(
         self,
         index: int,
         marker: bytes,
@@ -156,15 +157,15 @@ class CoordinatorService(ABC, Generic[S, R]):
         *,
         committed: bool,
         check: Callable[[], None],
-    ) -> None:
-        """Append a transaction marker to partition `index`; returns once it is committed.
+    ) -> Response[None]:
+        """Append a transaction marker to partition `index`; an awaitable unless it is committed.
 
         Raises:
             KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, `check` refused it right
                 before the append, or the append failed.
         """
         runtime = self._loaded(index)
-        await runtime.end_transaction(marker, producer_id, committed=committed, check=check)
+        return runtime.end_transaction(marker, producer_id, committed=committed, check=check)
 
     def _loaded(self, index: int) -> ShardRuntime[S, R]:
         runtime = self._runtimes.get(index)

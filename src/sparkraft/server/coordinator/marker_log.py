@@ -14,6 +14,7 @@ from sparkraft.base.loop_work import LoopBound
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.validate import Origin
+from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.replica_manager import ReplicaManager
@@ -49,6 +50,10 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
+MarkerResult = ErrorCode | asyncio.Future[None]
+"""Of one partition; see `code_of`."""
+
+
 class MarkerWrite(NamedTuple):
     """A marker and the partition it belongs to."""
 
@@ -71,36 +76,37 @@ class MarkerLog:
     async def write_all(self, writes: Iterable[MarkerWrite]) -> list[ErrorCode]:
         """Append markers in slices; the results in the same order once all are committed."""
         turn = self._env.turn(MARKERS_PER_SLICE)
-        running: deque[asyncio.Future[ErrorCode]] = deque()
+        running: deque[MarkerResult] = deque()
         codes: list[ErrorCode] = []
         try:
             for one in writes:
-                running.append(asyncio.ensure_future(self.write(*one)))
+                running.append(self.write(*one))
                 if turn.is_over(1):
                     await turn.next()
                 if len(running) > IN_FLIGHT_MAX:
-                    codes.append(await running[0])
+                    codes.append(await code_of(running[0]))
                     running.popleft()
             while running:
-                codes.append(await running[0])
+                codes.append(await code_of(running[0]))
                 running.popleft()
                 if turn.is_over(len(codes) % RESULTS_PER_MARKER == 0):
                     await turn.next()
         except BaseException:
             for each in running:
-                each.cancel()
+                if isinstance(each, asyncio.Task):
+                    each.cancel()
             raise
         return codes
 
-    async def write(self, marker: Marker, topic: str, index: int) -> ErrorCode:
-        """Append a marker; the result of its partition once it is committed."""
+    def write(self, marker: Marker, topic: str, index: int) -> MarkerResult:
+        """Append a marker; the result of its partition, a future unless it is committed at once."""
         try:
-            await self._append(marker, topic, index)
+            committed = self._append(marker, topic, index)
         except KafkaError as error:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_READY else error.code
-        return ErrorCode.NONE
+            return _translated(error)
+        return ErrorCode.NONE if committed is None else asyncio.ensure_future(committed)
 
-    async def _append(self, marker: Marker, topic: str, index: int) -> None:
+    def _append(self, marker: Marker, topic: str, index: int) -> Response[None]:
         hosted = self._replicas.hosted(topic, index)
         if hosted is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -121,11 +127,25 @@ class MarkerLog:
             end, timestamp=self._clock.wall_ms(), producer_id=producer_id, producer_epoch=epoch
         )
         if topic == GROUP_METADATA_TOPIC:
-            await self._groups.end_transaction(
+            return self._groups.end_transaction(
                 index, batch, producer_id, committed=marker.committed, check=check
             )
-            return
         check()
-        await self._replicas.append_and_wait(
-            topic, index, batch, acks=-1, origin=Origin.COORDINATOR
-        )
+        partition = self._replicas.leader(topic, index)
+        info = self._replicas.append_to(partition, batch, acks=-1, origin=Origin.COORDINATOR)
+        return partition.durable(info, acks=-1)
+
+
+async def code_of(result: MarkerResult) -> ErrorCode:
+    """The result of a partition, once its marker is committed or refused."""
+    if not isinstance(result, asyncio.Future):
+        return result
+    try:
+        await asyncio.shield(result)  # one fsync may serve several appends
+    except KafkaError as error:
+        return _translated(error)
+    return ErrorCode.NONE
+
+
+def _translated(error: KafkaError) -> ErrorCode:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_READY else error.code

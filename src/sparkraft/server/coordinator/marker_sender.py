@@ -8,6 +8,10 @@
 Markers are repeated until every partition has one; leaders accept a repeated marker. A marker that
 a newer coordinator or producer has overtaken ends the attempt: the newer one completes the
 transaction.
+
+If all partitions are led here and not replicated, a transaction is complete before the response to
+its end is sent. Its producer then does not get CONCURRENT_TRANSACTIONS for its next transaction,
+after which librdkafka waits 20 ms.
 """
 
 import asyncio
@@ -21,7 +25,14 @@ from sparkraft.base.loop_work import LoopBound
 from sparkraft.base.ordering import in_order
 from sparkraft.coordinator.transaction.states import TransactionState
 from sparkraft.server.coordinator.broker_batches import BrokerBatches, BrokerConnections
-from sparkraft.server.coordinator.marker_log import Marker, MarkerLog, MarkerWrite
+from sparkraft.server.coordinator.marker_log import (
+    Marker,
+    MarkerLog,
+    MarkerResult,
+    MarkerWrite,
+    code_of,
+)
+from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
     from sparkraft.coordinator.transaction.decision import WriteMarkers
@@ -37,6 +48,9 @@ log = logging.getLogger(__name__)
 RETRY_MS_MIN = 20
 RETRY_MS_MAX = 1_000
 """Between two attempts; longer for partitions that stay without a leader."""
+
+MARKERS_AT_ONCE: LoopBound = 25
+"""Markers of one transaction that are appended before the response to its end: half a ms."""
 
 PARTITIONS_AT_ONCE: LoopBound = 1_000
 """Partitions of one transaction that are sent or appended together."""
@@ -99,10 +113,10 @@ class MarkerSender:
             size_of=lambda entry: len(entry.partitions),
         )
 
-    async def write(
+    def write(
         self, effect: "WriteMarkers", is_current: Callable[["WriteMarkers"], bool]
-    ) -> None:
-        """Return once all partitions have the marker.
+    ) -> Response[None]:
+        """Write all markers: None if every partition has one at once, else an awaitable of that.
 
         Args:
             effect: the decided transaction.
@@ -112,22 +126,37 @@ class MarkerSender:
             KafkaError: fenced; or NOT_COORDINATOR once it is not current.
         """
         marker = _marker_of(effect)
+        if not self._are_few_and_led_here(effect.partitions):
+            return self._write_all(effect, marker, is_current)
+        begun = {one: self._marker_log.write(marker, *one) for one in sorted(effect.partitions)}
+        if all(code in _DONE for code in begun.values()):
+            return None
+        return self._write_all(effect, marker, is_current, begun)
+
+    def _are_few_and_led_here(self, partitions: frozenset[TopicPartition]) -> bool:
+        return len(partitions) <= MARKERS_AT_ONCE and all(
+            self._leader_of(one) == self._node_id for one in partitions
+        )
+
+    async def _write_all(
+        self,
+        effect: "WriteMarkers",
+        marker: Marker,
+        is_current: Callable[["WriteMarkers"], bool],
+        begun: dict[TopicPartition, MarkerResult] | None = None,
+    ) -> None:
+        """Return once all partitions have the marker; `begun`: the first attempt, if it has."""
         turn = self._env.turn(self._env.work_max.partitions)
         missing = await _in_order(effect.partitions, turn)
         delay_ms = RETRY_MS_MIN
         while missing:
-            results = await self._write_once(marker, missing, turn)
+            if begun is None:
+                results = await self._write_once(marker, missing, turn)
+            else:
+                results = {one: await code_of(result) for one, result in begun.items()}
+                begun = None
             missing = await _not_done(missing, results, turn)
-            fenced = next((one for one in missing if results.get(one) in _FENCED), None)
-            if fenced is not None:
-                log.warning(
-                    "Markers of %s in epoch %d are fenced by %s-%d: %s",
-                    effect.metadata.transactional_id,
-                    marker.producer_epoch,
-                    *fenced,
-                    results[fenced].name,
-                )
-                raise KafkaError(results[fenced])
+            _check_fenced(effect, marker, missing, results)
             if missing:
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
@@ -198,6 +227,21 @@ class MarkerSender:
             {one: found.get((entry.marker.producer_id, *one), missing) for one in entry.partitions}
             for entry in entries
         ]
+
+
+def _check_fenced(
+    effect: "WriteMarkers", marker: Marker, missing: list[TopicPartition], results: Results
+) -> None:
+    fenced = next((one for one in missing if results.get(one) in _FENCED), None)
+    if fenced is not None:
+        log.warning(
+            "Markers of %s in epoch %d are fenced by %s-%d: %s",
+            effect.metadata.transactional_id,
+            marker.producer_epoch,
+            *fenced,
+            results[fenced].name,
+        )
+        raise KafkaError(results[fenced])
 
 
 async def _in_order(partitions: Iterable[TopicPartition], turn: "Turn") -> list[TopicPartition]:

@@ -21,7 +21,7 @@ Not here: the batches of the log (`shard_log`), and the wait for commits (`uncom
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
@@ -288,10 +288,10 @@ class ShardRuntime(Generic[S, R]):
         response = self._uncommitted.when_committed(await parked)
         return await response if isinstance(response, Awaitable) else response
 
-    async def end_transaction(
+    def end_transaction(
         self, marker: bytes, producer_id: int, *, committed: bool, check: Callable[[], None]
-    ) -> None:
-        """Append a transaction marker and replay it; returns once it is committed.
+    ) -> Response[None]:
+        """Append a transaction marker and replay it; an awaitable unless it is committed then.
 
         `check` refuses a marker that does not fit the log. It is called right before the append:
         the producer may have begun another transaction while the marker waited for its turn.
@@ -308,9 +308,7 @@ class ShardRuntime(Generic[S, R]):
             replayed = self._queue.run(replay)
             return None if replayed is None and future is None else self._ended(replayed, future)
 
-        response = self._queue.later(end) if self._queue.is_busy else end()
-        if response is not None:
-            await response
+        return self._queue.later(end) if self._queue.is_busy else end()
 
     async def _ended(
         self, replayed: "asyncio.Future[None] | None", committed: "asyncio.Future[None] | None"
@@ -398,7 +396,7 @@ class ShardRuntime(Generic[S, R]):
             return
         if decision.append_callback is not None:
             yield from self._complete_append_in_steps(decision.append_callback, None)
-        self._start_effects(decision)
+        self._spawn_effects(decision)
 
     def _on_committed_later(
         self, future: "asyncio.Future[None]", decision: Decision[R, Any]
@@ -418,10 +416,23 @@ class ShardRuntime(Generic[S, R]):
             self._start_effects(decision)
 
     def _start_effects(self, decision: Decision[R, Any]) -> None:
+        """Start effects; no steps may be in progress, since a result may be available at once."""
+        if len(decision.effects) != 1:  # those of a load may be many
+            self._spawn_effects(decision)
+            return
+        effect = decision.effects[0]
+        result = self._begin_effect(effect)
+        if isinstance(result, Awaitable):
+            self._spawn(self._end_effect(effect, result), effect)
+        else:
+            self._on_effect(effect, result)
+
+    def _spawn_effects(self, decision: Decision[R, Any]) -> None:
         for effect in decision.effects:
-            self._host.spawn(
-                self._execute_effect(effect), f"{type(effect).__name__} of {self._name}"
-            )
+            self._spawn(self._execute_effect(effect), effect)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], effect: Effect) -> None:
+        self._host.spawn(work, f"{type(effect).__name__} of {self._name}")
 
     def _complete_append(self, callback: AppendCallback, error: ErrorCode | None) -> None:
         """Execute the decision; no steps may be in progress."""
@@ -436,11 +447,21 @@ class ShardRuntime(Generic[S, R]):
 
     async def _execute_effect(self, effect: Effect) -> None:
         """Execute one effect and return its result to the shard, unless it has been closed."""
-        result: Any
+        await self._end_effect(effect, self._begin_effect(effect))
+
+    def _begin_effect(self, effect: Effect) -> Response[Any]:
+        """The result of an effect, possibly a KafkaError, or an awaitable of it."""
         try:
-            result = await self._spec.executors[type(effect)](effect)
+            return self._spec.executors[type(effect)](effect)
         except KafkaError as error:
-            result = error
+            return error
+
+    async def _end_effect(self, effect: Effect, result: Response[Any]) -> None:
+        if isinstance(result, Awaitable):
+            try:
+                result = await result
+            except KafkaError as error:
+                result = error
         self._on_effect(effect, result)
 
     def _on_effect(self, effect: Effect, result: Any) -> None:

@@ -1,18 +1,19 @@
 """The parts of a shard's runtime that depend on the kind of coordinator."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.runtime import CoordinatorShard, Effect
 from sparkraft.coordinator.steps import Steps
+from sparkraft.server.coordinator.responses import Response
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
 R = TypeVar("R")
 
-EffectExecutor = Callable[[Any], Awaitable[Any]]
-"""Executes effects of one class; returns the result, or raises KafkaError."""
+EffectExecutor = Callable[[Any], Response[Any]]
+"""Executes effects of one class; returns the result or an awaitable of it, or raises KafkaError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,8 +203,8 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
 
     # Effects
 
-    async def _write_markers(self, effect: "WriteMarkers") -> None:
-        await self._markers.write(effect, self._is_current)
+    def _write_markers(self, effect: "WriteMarkers") -> Response[None]:
+        return self._markers.write(effect, self._is_current)
 
     def _is_current(self, effect: "WriteMarkers") -> bool:
         runtime = self.runtimes.get(self.partition_for(effect.metadata.transactional_id))
