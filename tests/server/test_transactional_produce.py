@@ -33,6 +33,7 @@ class Coordinator:
 
     async def ask(self, question):
         self.questions.append(question)
+        await asyncio.sleep(0)  # as a request to another broker
         if self.meanwhile is not None:
             await self.meanwhile()
         if self.hold is not None:

@@ -71,6 +71,7 @@ from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpo
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
 from sparkraft.server.broker.topic_traffic import EXPECTED_REFUSALS
 from sparkraft.server.coordinator.partition_check import NotVerifiedError
+from sparkraft.server.coordinator.responses import begin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +112,7 @@ def handle(
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return _handle_many(broker, context, request)
     if request.transactional_id is not None or result_of(_has_transactional_batch(request)):
-        return _handle_transactional(broker, context, request)
+        return begin(_handle_transactional(broker, context, request))
     waits: list[Wait] = []
     response = result_of(_append_all(broker, context, request, waits))
     _maybe_learn(broker, context, request, response, waits)
@@ -126,7 +127,7 @@ def _handle_many(
 ) -> Steps:
     """The same in slices. Later requests of the connection wait until all batches are appended."""
     if request.transactional_id is not None or (yield from _has_transactional_batch(request)):
-        return _handle_transactional(broker, context, request)
+        return begin(_handle_transactional(broker, context, request))
     waits: list[Wait] = []
     response = yield from _append_all(broker, context, request, waits)
     if waits:

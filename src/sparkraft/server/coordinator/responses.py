@@ -1,7 +1,7 @@
 """Responses that are available at once, or as an awaitable if records must be committed first."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from sparkraft.base.errors import KafkaError
 
@@ -37,6 +37,52 @@ def catch_error(call: Callable[[], Response[T]], respond: Callable[[KafkaError],
     if isinstance(response, Awaitable):
         return _catch_later(response, respond)
     return response
+
+
+def begin(work: Coroutine[Any, Any, T]) -> Response[T]:
+    """Run a coroutine up to its first wait: its result if there is none, else the rest of it.
+
+    A task takes longer than a small append. Until the first wait there is no current task, so that
+    `asyncio.timeout` fails.
+    """
+    try:
+        awaited = work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return _Begun(work, awaited)
+
+
+class _Begun(Coroutine[Any, Any, T]):
+    """The rest of a coroutine; `awaited` is what it waits for."""
+
+    __slots__ = ("_awaited", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], awaited: Any) -> None:
+        self._work = work
+        self._awaited: tuple[Any, ...] = (awaited,)
+
+    def send(self, value: Any) -> Any:
+        if self._awaited:
+            (awaited,), self._awaited = self._awaited, ()
+            return awaited
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._awaited = ()
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self  # type: ignore[return-value]  # an iterator with `send` and `throw`
+
+    def __iter__(self) -> "_Begun[T]":
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
 
 
 async def _map_later(response: Awaitable[T], then: Callable[[T], U]) -> U:

@@ -140,17 +140,13 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
         ready = self._producer_ids.take()
         return await self._producer_ids.take_from_next_block() if ready is None else ready
 
-    async def check_partitions(
-        self, check: "AddPartitionsCheck"
-    ) -> "dict[TopicPartition, ErrorCode]":
-        """The result of each partition: whether it is part of the transaction, or was added."""
-        response = self.start_check(check)
-        return await response if isinstance(response, Awaitable) else response
-
     def start_check(
         self, check: "AddPartitionsCheck"
     ) -> "Response[dict[TopicPartition, ErrorCode]]":
-        """The same; at once if nothing has to be committed first."""
+        """The result of each partition: whether it is part of the transaction, or was added.
+
+        An awaitable if something has to be committed first.
+        """
         every = check.partitions
         producer = (check.producer_id, check.producer_epoch)
 

@@ -13,6 +13,7 @@ cannot verify: batches are appended without, as AddPartitionsToTxnManager does (
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -23,6 +24,7 @@ from sparkraft.protocol.errors import UnsupportedFieldError
 from sparkraft.server.coordinator.broker_batches import BrokerBatches, BrokerConnections
 from sparkraft.server.coordinator.directory import NO_LEADER
 from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
+from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -93,21 +95,21 @@ class TransactionVerification:
         NETWORK_EXCEPTION if the coordinator did not answer.
         """
         try:
-            async with asyncio.timeout(CHECK_MS_MAX / 1000):
-                results = await self._send(check)
+            response = self._send(check)
+            results = await _in_time(response) if isinstance(response, Awaitable) else response
         except KafkaError as error:
             results = dict.fromkeys(check.partitions, error.code)
         except TimeoutError:
             results = dict.fromkeys(check.partitions, ErrorCode.NETWORK_EXCEPTION)
         return {one: _translated(code, check.kind) for one, code in results.items()}
 
-    async def _send(self, check: AddPartitionsCheck) -> Results:
+    def _send(self, check: AddPartitionsCheck) -> Response[Results]:
         broker_id = self._directory.leader_of(KeyType.TRANSACTION, check.transactional_id)
         if broker_id == NO_LEADER:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if broker_id == self._config.node_id:
-            return await self._transactions.check_partitions(check)
-        return await self._batches.submit(broker_id, check)
+            return self._transactions.start_check(check)
+        return self._batches.submit(broker_id, check)
 
     async def _request(self, broker_id: int, checks: list[AddPartitionsCheck]) -> list[Results]:
         """One AddPartitionsToTxn for several transactional ids; the last check of an id counts."""
@@ -130,6 +132,12 @@ class TransactionVerification:
             else dict.fromkeys(check.partitions, _overtaken(check, sent))
             for check in checks
         ]  # fmt: skip
+
+
+async def _in_time(response: Awaitable[Results]) -> Results:
+    await asyncio.sleep(0)  # from here on in a task, which a timeout needs (`responses.begin`)
+    async with asyncio.timeout(CHECK_MS_MAX / 1000):
+        return await response
 
 
 def _newest(checks: list[AddPartitionsCheck]) -> dict[str, AddPartitionsCheck]:
