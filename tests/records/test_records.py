@@ -271,6 +271,60 @@ def test_a_transaction_marker_round_trips():
     assert parse_end_transaction(data) == EndTransaction(ControlType.ABORT, 12)
 
 
+def marker_by_records(key, value, *, codec=Codec.NONE, headers=()):
+    """A marker that is built record by record."""
+    builder = BatchBuilder(
+        codec=codec, producer_id=9, producer_epoch=2, transactional=True, control=True
+    )
+    builder.append(5, key, value, headers)
+    return builder.build()
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_a_transaction_marker_is_a_batch_of_one_record(kind):
+    value = struct.pack(">hi", 0, 12)
+    built = marker_by_records(control_key(kind), value)
+    end = EndTransaction(kind, 12)
+    assert end_transaction_batch(end, timestamp=5, producer_id=9, producer_epoch=2) == built
+    others = [
+        marker_by_records(control_key(kind), value + b"more"),
+        marker_by_records(control_key(kind) + b"more", value),
+        marker_by_records(control_key(kind), value, headers=[("a", b"b")]),
+        marker_by_records(control_key(kind), value, codec=Codec.GZIP),
+        marker_by_records(struct.pack(">hh", 1, kind), value),
+    ]
+    assert [parse_end_transaction(one) for one in others] == [end] * len(others)
+    assert parse_end_transaction(memoryview(built)) == end
+
+
+def test_a_changed_transaction_marker_is_read_as_its_record():
+    def outcome(read, data):
+        try:
+            return read(data)
+        except DecodeError:
+            return None
+
+    def end_in_record(data):
+        record = next(decode_records(data))
+        kind = parse_control_key(record.key)
+        if kind not in {ControlType.ABORT, ControlType.COMMIT}:
+            raise DecodeError(kind.name)
+        if record.value is None or len(record.value) < 6:
+            raise DecodeError("too short")
+        return EndTransaction(kind, struct.unpack_from(">i", record.value, 2)[0])
+
+    end = EndTransaction(ControlType.COMMIT, 12)
+    good = end_transaction_batch(end, timestamp=5, producer_id=9, producer_epoch=2)
+    assert end_in_record(good) == end
+    for at in range(57, len(good)):
+        for byte in (0, 1, 0x0E, 0x10, 0x7F, 0xFF):
+            changed = bytearray(good)
+            changed[at] = byte
+            if changed[57:61] != bytes(4):  # else compaction has emptied it
+                wanted = outcome(end_in_record, changed)
+                assert outcome(parse_end_transaction, changed) == wanted, (at, byte)
+
+
 def test_control_keys_of_the_future_are_unknown_not_errors():
     assert parse_control_key(control_key(ControlType.KRAFT_VOTERS)) is ControlType.KRAFT_VOTERS
     assert parse_control_key(struct.pack(">hh", 0, 99)) is ControlType.UNKNOWN

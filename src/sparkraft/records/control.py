@@ -2,6 +2,9 @@
 
 The key is ``version i16 = 0 | type i16``; the value depends on the type. A transaction marker's is
 ``version i16 = 0 | coordinator_epoch i32``; raft's are messages (`protocol.messages.raft_records`).
+
+A transaction marker is a batch of one record, which is written and read as a whole: it ends every
+transaction in every partition. Another form is read record by record.
 """
 
 from enum import IntEnum
@@ -9,11 +12,36 @@ from struct import Struct
 from typing import NamedTuple
 
 from sparkraft.base.errors import DecodeError
-from sparkraft.records.batch import NO_SEQUENCE, Buffer
+from sparkraft.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    COUNT_AT,
+    CRC_AT,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    Buffer,
+)
+from sparkraft.records.crc import crc32c
 from sparkraft.records.record import BatchBuilder, decode_records
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
+
+_COUNTED_RECORD = Struct(">i5shhbhib")
+"""Of a transaction marker, from the number of records on: the record's head, the key, the size of
+the value, the value, the number of headers."""
+
+_RECORD_HEAD = b"\x20\0\0\0\x08"
+"""16 bytes follow; no attributes, both deltas 0, a key of 4 bytes."""
+
+_VALUE_SIZE = 0x0C
+"""6 bytes, as a zigzag varint."""
+
+_MARKER_BATCH_SIZE = COUNT_AT + _COUNTED_RECORD.size
 
 
 class ControlType(IntEnum):
@@ -27,6 +55,9 @@ class ControlType(IntEnum):
     SNAPSHOT_FOOTER = 4
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
+
+
+_ENDS = {kind.value: kind for kind in (ControlType.ABORT, ControlType.COMMIT)}
 
 
 class EndTransaction(NamedTuple):
@@ -83,21 +114,39 @@ def end_transaction_batch(
     leader_epoch: int = -1,
 ) -> bytes:
     """The marker that ends a producer's transaction in a partition."""
-    builder = BatchBuilder(
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
-        transactional=True,
-        control=True,
+    batch = bytearray(
+        HEADER.pack(
+            base_offset,
+            _MARKER_BATCH_SIZE - LOG_OVERHEAD,
+            leader_epoch,
+            MAGIC,
+            0,
+            TRANSACTIONAL_BIT | CONTROL_BIT,
+            0,
+            timestamp,
+            timestamp,
+            producer_id,
+            producer_epoch,
+            NO_SEQUENCE,
+            1,
+        )
     )
-    builder.append(timestamp, control_key(end.kind), _MARKER.pack(0, end.coordinator_epoch))
-    return builder.build()
+    batch[COUNT_AT:] = _COUNTED_RECORD.pack(
+        1, _RECORD_HEAD, 0, end.kind, _VALUE_SIZE, 0, end.coordinator_epoch, 0
+    )
+    batch[CRC_AT:ATTRIBUTES_AT] = crc32c(memoryview(batch)[ATTRIBUTES_AT:]).to_bytes(4, "big")
+    return bytes(batch)
 
 
 def parse_end_transaction(batch: Buffer) -> EndTransaction | None:
     """Return the marker in a transactional control batch; None if compaction has emptied it."""
+    if len(batch) == _MARKER_BATCH_SIZE and not batch[ATTRIBUTES_AT + 1] & CODEC_MASK:
+        count, head, version, kind, size, _, epoch, headers = _COUNTED_RECORD.unpack_from(
+            batch, COUNT_AT
+        )
+        is_usual = (count, head, version, size, headers) == (1, _RECORD_HEAD, 0, _VALUE_SIZE, 0)
+        if is_usual and kind in _ENDS:
+            return EndTransaction(_ENDS[kind], epoch)
     for record in decode_records(batch):
         kind = parse_control_key(record.key)
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
