@@ -15,7 +15,12 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value & _SIGN_BIT else value
 
 
-def partition_of(key: str, partition_count: int) -> int:
-    """Kafka's mapping: the absolute hash (0 for the smallest int32) modulo the count."""
+def positive_hash(key: str) -> int:
+    """The absolute hash; 0 for the smallest int32."""
     value = java_string_hash(key)
-    return (0 if value == -_SIGN_BIT else abs(value)) % partition_count
+    return 0 if value == -_SIGN_BIT else abs(value)
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """Kafka's mapping: the absolute hash modulo the count."""
+    return positive_hash(key) % partition_count

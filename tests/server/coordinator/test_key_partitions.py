@@ -6,7 +6,11 @@ from typing import Any
 from sparkraft.base.ids import Uuid
 from sparkraft.base.java_hash import partition_of
 from sparkraft.base.placeholder_ids import placeholder_id
-from sparkraft.server.coordinator.key_partitions import KeyPartitions
+from sparkraft.server.coordinator.key_partitions import (
+    HASHES_MAX,
+    KEY_LENGTH_MAX,
+    KeyPartitions,
+)
 
 TOPIC = "__consumer_offsets"
 ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -61,3 +65,16 @@ def test_a_topic_that_gets_its_id_is_the_same_topic():
     assert partitions.count == 4
     metadata.set(5, OTHER_ID)
     assert partitions.count == 5, "it was created again"
+
+
+def test_a_few_keys_are_remembered_and_stay_in_their_partitions():
+    metadata = Metadata()
+    metadata.set(50)
+    partitions = KeyPartitions(TOPIC, metadata, 50)
+    keys = [f"id-{number}" for number in range(HASHES_MAX + 10)] + ["x" * (KEY_LENGTH_MAX + 1)]
+    for _ in range(2):
+        assert [partitions.of(key) for key in keys] == [partition_of(key, 50) for key in keys]
+        assert len(partitions._hashes) <= HASHES_MAX
+        assert keys[-1] not in partitions._hashes
+    metadata.set(9, OTHER_ID)
+    assert partitions.of(keys[-2]) == partition_of(keys[-2], 9), "the topic was created again"

@@ -13,7 +13,7 @@ Difference: Kafka's transaction coordinator loads no partition of a topic with a
 import logging
 from typing import TYPE_CHECKING
 
-from sparkraft.base.java_hash import partition_of
+from sparkraft.base.java_hash import positive_hash
 from sparkraft.base.placeholder_ids import is_same_topic
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from sparkraft.server.coordinator.host import ImageSource
 
 log = logging.getLogger(__name__)
+
+HASHES_MAX = 5_000
+"""Above it hashes start over: a megabyte with keys of some 40 characters."""
+
+KEY_LENGTH_MAX = 256
+"""Hashes of longer keys are not kept."""
 
 
 class KeyPartitions:
@@ -39,6 +45,9 @@ class KeyPartitions:
         self._configured = configured
         self._counted: tuple[Uuid, int] | None = None
         self._warned_of: int | None = None
+        self._hashes: dict[str, int] = {}
+        """Of keys in use: a transaction looks its partition up five times, and a hash takes as long
+        as a small append."""
 
     @property
     def count(self) -> int:
@@ -62,4 +71,13 @@ class KeyPartitions:
 
     def of(self, key: str) -> int:
         """The partition that `key` (a group id, a transactional id) hashes to."""
-        return partition_of(key, self.count)
+        known = self._hashes.get(key)
+        return (self._hash_of(key) if known is None else known) % self.count
+
+    def _hash_of(self, key: str) -> int:
+        value = positive_hash(key)
+        if len(key) <= KEY_LENGTH_MAX:
+            if len(self._hashes) >= HASHES_MAX:
+                self._hashes.clear()
+            self._hashes[key] = value
+        return value
