@@ -109,6 +109,24 @@ def test_a_coordinator_may_write_control_records_and_no_sequences():
     assert check_produced(data, Rules(), NOW, Origin.COORDINATOR).header.is_control
 
 
+def test_a_coordinators_batch_is_believed_but_obeys_the_topics_configs():
+    """It has just been built by this broker: its CRC is right, and its records have keys."""
+    own = Origin.COORDINATOR
+    data = built(NOW, codec=Codec.NONE)
+    compacted = Rules(compacted=True, walk_records=True)
+    prepared = check_produced(data, compacted, NOW, own)
+    assert (prepared.header, bytes(prepared.rest)) == (parse_header(data), data[16:])
+    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        check_produced(data, Rules(max_message_bytes=len(data) - 1), NOW, own)
+    zipped = check_produced(data, Rules(codec=Codec.GZIP), NOW, own)
+    assert zipped.header.codec is Codec.GZIP
+    assert check_produced(whole(zipped), Rules(codec=Codec.GZIP), NOW, own).rest == zipped.rest
+    stamped = check_produced(built(NOW - 5), Rules(log_append_time=True), NOW, own)
+    assert stamped.header.max_timestamp == NOW
+    with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
+        check_produced(data[:-1], Rules(), NOW, own)
+
+
 def test_compacted_topics_need_keys_and_say_which_record_lacks_one():
     builder = BatchBuilder()
     builder.append(NOW, b"k", b"v")
