@@ -50,6 +50,7 @@ from sparkraft.records.batch import (
     COUNT_AT,
     HEADER,
     NO_PRODUCER_ID,
+    PRODUCER_ID_AT,
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
@@ -70,7 +71,7 @@ from sparkraft.server.broker.append_queue import RETRIABLE_ERRORS, QueuedAppend
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
 from sparkraft.server.broker.topic_traffic import EXPECTED_REFUSALS
-from sparkraft.server.coordinator.partition_check import NotVerifiedError
+from sparkraft.server.coordinator.partition_check import PRODUCE_ADDS_FROM, NotVerifiedError
 from sparkraft.server.coordinator.responses import begin
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ async def _handle_transactional(
     broker: "BrokerServices", context: RequestContext, request: ProduceRequest
 ) -> Any:
     """The same once the coordinator has verified that the batches are part of a transaction."""
-    from sparkraft.server.api.k00_transactional import verified
+    from sparkraft.server.api.k00_transactional import verified  # with the first transaction
 
     transactional_id = request.transactional_id
     if transactional_id is None or not context.is_allowed(
@@ -147,14 +148,48 @@ async def _handle_transactional(
     ):
         raise denied(AclResourceType.TRANSACTIONAL_ID)
     turn = broker.env.turn(broker.env.work_max.partitions)
+    may_be_fast = _may_be_fast(broker, context.api_version, request)
     async with broker.verification.lock_of(_producer_of(request)):
         check = await verified(broker, context, request, partial(_name_of, broker))
         waits: list[Wait] = []
         response = await turn.carry_out(_append_all(broker, context, request, waits, check))
+        if may_be_fast:
+            _maybe_learn(broker, context, request, response, waits)
         for _, _, has_ended in waits:
             if has_ended is not None:  # else a later request of this producer might overtake it
                 await asyncio.wait([has_ended])
     return await _answer_later(broker, context, request.acks, response, waits)
+
+
+def _may_be_fast(broker: "BrokerServices", version: int, request: ProduceRequest) -> bool:
+    """Whether a transactional request would be fast if its shape were known."""
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return False
+    topic = request.topic_data[0]
+    part: Any = topic.partition_data[0]
+    name = _name_of(broker, topic, version)
+    partition = None if name is None else broker.replica_manager.hosted(name, part.index)
+    return (
+        partition is not None
+        and _is_transactional(part)
+        and _is_verified(broker, version, request.transactional_id, partition, part.records)
+    )
+
+
+def _is_verified(
+    broker: "BrokerServices",
+    version: int,
+    transactional_id: str | None,
+    partition: "HostedPartition",
+    records: memoryview,
+) -> bool:
+    """Whether a batch belongs to an open transaction, as far as that is known at once."""
+    return transactional_id is not None and broker.verification.is_known(
+        partition,
+        transactional_id,
+        *_PRODUCER.unpack_from(records, PRODUCER_ID_AT),
+        adds=version >= PRODUCE_ADDS_FROM,
+    )
 
 
 def _producer_of(request: ProduceRequest) -> int:
@@ -514,6 +549,7 @@ _LENGTH_BITS_MAX = 35
 """Seven for each of at most five bytes."""
 
 _OFFSETS = Struct(">qqq")
+_PRODUCER = Struct(">qh")
 _LENGTH = Struct(">i")
 
 
@@ -537,9 +573,12 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
     if (
         version < _ZSTD_VERSION
         or len(records) <= BATCH_OVERHEAD
-        or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
-        or not (session.authorizer.allows_all or _may_write(session, partition.topic))
+        or not (session.authorizer.allows_all or _may_write(session, shape))
         or broker.replica_manager.must_queue(partition, records)
+        or (
+            (shape.transactional_id is not None or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
+            and not _is_verified(broker, version, shape.transactional_id, partition, records)
+        )
     ):
         return None
     try:
@@ -554,11 +593,13 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
     return _fast_when_durable(info, answer, shape, version, session.listener_name)
 
 
-def _may_write(session: "Session", topic: str) -> bool:
+def _may_write(session: "Session", shape: ProduceShape) -> bool:
     """Whether the session may write now; if not, the long path denies it, and logs that."""
+    allows, write = session.authorizer.authorize, AclOperation.WRITE
+    name = shape.transactional_id
     try:
-        return session.authorizer.authorize(
-            session, AclOperation.WRITE, AclResourceType.TOPIC, topic
+        return allows(session, write, AclResourceType.TOPIC, shape.partition.topic) and (
+            name is None or allows(session, write, AclResourceType.TRANSACTIONAL_ID, name)
         )
     except KafkaError:
         return False
@@ -659,7 +700,12 @@ def _maybe_learn(
     head, found, tail = encoded.rpartition(offsets)
     if found and offsets not in head:
         shape = ProduceShape(
-            partition, acks=request.acks, timeout_ms=request.timeout_ms, head=head, tail=tail
+            partition,
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            transactional_id=request.transactional_id,
+            head=head,
+            tail=tail,
         )
         broker.produce_shapes.put(context.session, version, prefix, shape)
 

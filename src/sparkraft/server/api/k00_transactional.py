@@ -13,7 +13,7 @@ from sparkraft.base.ids import TopicPartition
 from sparkraft.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
-from sparkraft.server.coordinator.partition_check import CheckKind
+from sparkraft.server.coordinator.partition_check import PRODUCE_ADDS_FROM, CheckKind
 
 if TYPE_CHECKING:
     from sparkraft.protocol.messages.k00_produce import ProduceRequest
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
 
 ABORTABLE_FROM = 11
-ADDING_FROM = 12
-"""From this version on the leader adds a partition to the client's transaction."""
-
 _FIRST_RETRY_MS = 1
 """Doubled up to add.partitions.to.txn.retry.backoff.ms."""
 
@@ -43,7 +40,7 @@ _RETRIABLE = frozenset(
 
 def check_kind(version: int) -> CheckKind:
     """The check that a Produce of that version needs."""
-    if version >= ADDING_FROM:
+    if version >= PRODUCE_ADDS_FROM:
         return CheckKind.ADD
     return CheckKind.ABORTABLE if version >= ABORTABLE_FROM else CheckKind.DEFAULT
 

@@ -28,9 +28,10 @@ class ProduceShape:
     Attributes:
         head: the response up to the base offset.
         tail: the response after the log start offset.
+        transactional_id: of its transactional batches; None if they are not.
     """
 
-    __slots__ = ("acks", "head", "partition", "tail", "timeout_ms")
+    __slots__ = ("acks", "head", "partition", "tail", "timeout_ms", "transactional_id")
 
     def __init__(
         self,
@@ -38,12 +39,14 @@ class ProduceShape:
         *,
         acks: int,
         timeout_ms: int,
+        transactional_id: str | None,
         head: bytes,
         tail: bytes,
     ) -> None:
         self.partition = partition
         self.acks = acks
         self.timeout_ms = timeout_ms
+        self.transactional_id = transactional_id
         self.head = head
         self.tail = tail
 

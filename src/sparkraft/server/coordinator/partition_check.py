@@ -6,6 +6,9 @@ from typing import NamedTuple
 from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import TopicPartition
 
+PRODUCE_ADDS_FROM = 12
+"""From this version of Produce on the leader adds a partition to the client's transaction."""
+
 
 class CheckKind(Enum):
     """The kind of the request that is checked."""

@@ -91,6 +91,11 @@ class ShardRuntime(Generic[S, R]):
         return self._queue.is_busy
 
     @property
+    def is_readable(self) -> bool:
+        """Whether the shard serves, is between no two states, and all it knows is committed."""
+        return self.is_serving and not self._queue.is_busy and self._uncommitted.is_empty
+
+    @property
     def shard(self) -> S:
         """The shard, for reads that need not be committed."""
         return self._shard

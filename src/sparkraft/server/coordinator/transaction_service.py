@@ -140,6 +140,21 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
         ready = self._producer_ids.take()
         return await self._producer_ids.take_from_next_block() if ready is None else ready
 
+    def is_part(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: "TopicPartition"
+    ) -> bool:
+        """Whether a partition is part of the producer's transaction; False if that is unknown."""
+        runtime = self.runtimes.get(self.partition_for(transactional_id))
+        if runtime is None or not runtime.is_readable:
+            return False
+        try:
+            found = runtime.shard.verify_partitions(
+                transactional_id, producer_id, epoch, (partition,)
+            )
+        except KafkaError:
+            return False
+        return found[partition] is ErrorCode.NONE
+
     def start_check(
         self, check: "AddPartitionsCheck"
     ) -> "Response[dict[TopicPartition, ErrorCode]]":

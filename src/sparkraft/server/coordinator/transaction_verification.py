@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from sparkraft.metadata.configs import ConfigValue
     from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
+    from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.directory import CoordinatorDirectory
     from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
@@ -88,6 +89,33 @@ class TransactionVerification:
         if lock is None:
             lock = self._locks[producer_id] = asyncio.Lock()
         return lock
+
+    def is_known(
+        self,
+        partition: "HostedPartition",
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        *,
+        adds: bool,
+    ) -> bool:
+        """Whether a batch belongs to an open transaction; False if that is not known at once.
+
+        Nor is it while another request of the producer is verified: batches stay in order.
+
+        Args:
+            partition: led here; the batch must be appended at once.
+            transactional_id: of the request.
+            producer_id: of the batch.
+            epoch: the producer's.
+            adds: whether the partition is added to the transaction with its first batch.
+        """
+        if producer_id in self._locks:
+            return False
+        if partition.log.producers.has_open_transaction(producer_id, epoch):
+            return True
+        place = (partition.topic, partition.index)
+        return not adds and self._transactions.is_part(transactional_id, producer_id, epoch, place)
 
     async def verify(self, check: AddPartitionsCheck) -> Results:
         """The coordinator's result per partition, as Kafka's brokers translate it.

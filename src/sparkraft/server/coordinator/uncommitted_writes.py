@@ -39,7 +39,7 @@ class UncommittedWrites:
 
     def note(self, future: "asyncio.Future[None] | None") -> None:
         """Let later responses wait for `future`; None: everything is committed."""
-        if self.last is None or self.last.done():
+        if self.is_empty:
             self._progress_at = self._clock.mono_ms()
         self.last = future
 
@@ -48,6 +48,11 @@ class UncommittedWrites:
         self._progress_at = self._clock.mono_ms()
         if self.last is future:
             self.last = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything written so far is committed."""
+        return self.last is None or self.last.done()
 
     @property
     def is_overdue(self) -> bool:
