@@ -21,6 +21,7 @@ from sparkraft.protocol.messages.k65_describe_transactions import DescribeTransa
 from sparkraft.protocol.messages.k66_list_transactions import ListTransactionsRequest
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.record import decode_records
+from sparkraft.server.api import k24_add_partitions_to_txn
 from tests.server.harness import (
     batch,
     connect,
@@ -406,7 +407,7 @@ def test_a_timed_out_transaction_is_aborted(tmp_path):
     run(test())
 
 
-def test_partitions_that_a_client_adds_must_exist(tmp_path):
+def test_partitions_that_a_client_adds_must_exist(tmp_path, monkeypatch):
     async def test():
         async with node_in(tmp_path) as node:
             connection = await connect(node)
@@ -415,7 +416,9 @@ def test_partitions_that_a_client_adds_must_exist(tmp_path):
             await client.init()
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             not_attempted = ErrorCode.OPERATION_NOT_ATTEMPTED
-            assert await client.add(("t", 0), ("t", 7)) == {unknown, not_attempted}
+            for few in (50, 0):  # without slices and with them
+                monkeypatch.setattr(k24_add_partitions_to_txn, "FEW", few)
+                assert await client.add(("t", 0), ("t", 7)) == {unknown, not_attempted}
             internal = ("__consumer_offsets", 0)
             assert await client.add(internal) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
             assert await client.produce("t", b"x") is ErrorCode.TRANSACTION_ABORTABLE

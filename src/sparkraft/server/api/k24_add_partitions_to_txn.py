@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k24_add_partitions_to_txn import (
@@ -37,13 +38,16 @@ from sparkraft.protocol.messages.k24_add_partitions_to_txn import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.encoded_array import CHUNK, EncodedArray, encoded_in_pieces
-from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
-from sparkraft.server.coordinator.responses import Response, catch_error
+from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
+
+FEW: LoopBound = 50
+"""Partitions that a client adds without slices: half a millisecond."""
 
 BROKERS_FROM = 4
 _FENCED_FROM = 2
@@ -67,30 +71,63 @@ _NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Steps:
+) -> Response[AddPartitionsToTxnResponse] | Steps:
     """Add to the client's transaction, or check each transaction of a broker's request."""
     if context.api_version >= BROKERS_FROM:
-        return (yield from _check_all(broker, context, request))
-    transactional_id = request.v3_and_below_transactional_id
-    if not context.is_allowed(
-        AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
-        raise denied(AclResourceType.TRANSACTIONAL_ID)
-    every = yield from _distinct(request.v3_and_below_topics)
-    refused = yield from _refused(broker, every, partial(_is_writable, context))
+        return _check_all(broker, context, request)
+    topics = request.v3_and_below_topics
+    if len(topics) <= FEW and sum(len(topic.partitions) for topic in topics) <= FEW:
+        return _add_few(broker, context, request)
+    return _add_many(broker, context, request)
+
+
+def _add_few(
+    broker: "BrokerServices", context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Response[AddPartitionsToTxnResponse]:
+    """The usual request, once or twice a transaction: without slices."""
+    every, refused = result_of(_checked(broker, context, request))
+    version = context.api_version
+    if refused:
+        return _few_results(every, _Outcome(_NOT_ATTEMPTED, refused), version)
+    added = _add_all(broker, request, every)
+    return map_response(added, lambda code: _few_results(every, _Outcome(code, {}), version))
+
+
+def _add_many(
+    broker: "BrokerServices", context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Steps:
+    every, refused = yield from _checked(broker, context, request)
     outcome = _Outcome(_NOT_ATTEMPTED, refused)
     if not refused:
-        added = _add(
-            broker,
-            transactional_id,
-            (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-            every,
-            client_version=0,
-        )
+        added = _add_all(broker, request, every)
         code = (yield added) if isinstance(added, Awaitable) else added
         outcome = _Outcome(code, {})
     response = yield from _client_response(every, outcome, context.api_version)
     return encode_parts(response, context.api_version)
+
+
+def _checked(
+    broker: "BrokerServices", context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Generator[int, None, tuple[_Distinct, dict[TopicPartition, ErrorCode]]]:
+    """The partitions of a client's request, and those of them that must not be added."""
+    if not context.is_allowed(
+        AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id
+    ):
+        raise denied(AclResourceType.TRANSACTIONAL_ID)
+    every = yield from _distinct(request.v3_and_below_topics)
+    return every, (yield from _refused(broker, every, partial(_is_writable, context)))
+
+
+def _add_all(
+    broker: "BrokerServices", request: AddPartitionsToTxnRequest, every: _Distinct
+) -> Response[ErrorCode]:
+    return _add(
+        broker,
+        request.v3_and_below_transactional_id,
+        (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        every,
+        client_version=0,
+    )
 
 
 def _add(
@@ -218,6 +255,15 @@ def _distinct(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[int, None,
     return found
 
 
+def _few_results(every: _Distinct, outcome: _Outcome, version: int) -> AddPartitionsToTxnResponse:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for name, index in every:
+        if name not in topics:
+            topics[name] = AddPartitionsToTxnTopicResult(name=name)
+        topics[name].results_by_partition.append(_result(name, index, outcome, version))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=list(topics.values()))
+
+
 def _client_response(
     every: _Distinct, outcome: _Outcome, version: int
 ) -> Generator[int, None, AddPartitionsToTxnResponse]:
@@ -231,16 +277,20 @@ def _topic_results(every: _Distinct, outcome: _Outcome, version: int) -> Generat
     for name, index in every:
         if name not in results:
             results[name] = EncodedArray(AddPartitionsToTxnResponse, version)
-        code = _for_version(outcome.own.get((name, index), outcome.usual), version)
-        results[name].add(
-            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-        )
+        results[name].add(_result(name, index, outcome, version))
         yield 1
     topics = (
         AddPartitionsToTxnTopicResult(name=name, results_by_partition=found.encoded())
         for name, found in results.items()
     )
     return (yield from encoded_in_pieces(AddPartitionsToTxnResponse, version, topics))
+
+
+def _result(
+    name: str, index: int, outcome: _Outcome, version: int
+) -> AddPartitionsToTxnPartitionResult:
+    code = _for_version(outcome.own.get((name, index), outcome.usual), version)
+    return AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
