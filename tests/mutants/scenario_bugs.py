@@ -128,7 +128,7 @@ def _kafka_9666_failed_aborts_raise_the_epoch() -> Patches:
     def abort(self: TransactionShard, known: Any, *given: Any) -> Any:
         decision = original(self, known, *given)
         raised = min(known.producer_epoch + 1, EPOCH_MAX)
-        self._known[known.transactional_id] = replace(known, producer_epoch=raised)
+        self._known[known.transactional_id] = known._replace(producer_epoch=raised)
         return decision
 
     return [(TransactionShard, "_abort", abort)]
@@ -474,7 +474,7 @@ def _late_ends_of_fenced_producers_count_as_repeated() -> Patches:
     original = completion._is_repeated
 
     def is_repeated(known: Any, request: Any) -> bool:
-        return original(replace(known, client_version=2), request)
+        return original(known._replace(client_version=2), request)
 
     return [(completion, "_is_repeated", is_repeated)]
 

@@ -46,7 +46,7 @@ def _a_new_coordinator_aborts_commits() -> Patches:
 
     def loaded(self: TransactionShard, image: Any, now: Any) -> Any:
         for name in self._prepared:
-            aborted = replace(self._known[name], state=TransactionState.PREPARE_ABORT)
+            aborted = self._known[name]._replace(state=TransactionState.PREPARE_ABORT)
             self._known[name] = aborted
         return original(self, image, now)
 

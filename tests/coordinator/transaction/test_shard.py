@@ -1,6 +1,5 @@
 """The transaction coordinator's core: transitions, fencing, epochs, timeouts, expiry, recovery."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -471,7 +470,7 @@ def test_a_new_coordinator_has_the_same_state(version: int) -> None:
     world.reload()
     # Records of transaction.version 0 lack the previous producer id.
     lost = {"previous_producer_id": -1} if version == 0 else {}
-    assert world.shard.get(NAME) == replace(before, **lost)
+    assert world.shard.get(NAME) == before._replace(**lost)
     assert world.verify(producer, P0, P1) == {P0: NONE, P1: NONE}
 
 

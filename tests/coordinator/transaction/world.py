@@ -193,14 +193,12 @@ class World:
 
     def set_epoch(self, epoch: int) -> None:
         """Continue from an id with that epoch, as a log from long ago would have it."""
-        from dataclasses import replace
-
         from sparkraft.coordinator.transaction.records import TransactionRecord
 
         known = self.shard.get(NAME)
         assert known is not None
         record = TransactionRecord(
-            transactional_id=NAME, metadata=replace(known, producer_epoch=epoch)
+            transactional_id=NAME, metadata=known._replace(producer_epoch=epoch)
         )
         self.log.append(encode_record(record))
         self.shard.replay(Offset(len(self.log) - 1), record)

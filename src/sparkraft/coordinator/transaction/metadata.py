@@ -8,7 +8,7 @@ new producer id if the epoch is exhausted; the markers carry the old id and the 
 CompleteCommit and CompleteAbort adopt the new id (KIP-890).
 """
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition
 from sparkraft.coordinator.runtime import NO_PRODUCER_ID
@@ -24,9 +24,10 @@ EPOCH_PER_TRANSACTION = 2
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionMetadata:
+class TransactionMetadata(NamedTuple):
     """One transactional id.
+
+    A tuple, because each transaction makes three: a third of the time of a frozen dataclass.
 
     Attributes:
         previous_producer_id: the id before the current one was assigned; -1 if there was none.
@@ -146,4 +147,4 @@ class TransactionMetadata:
         self, state: TransactionState, now_ms: int, **changes: object
     ) -> "TransactionMetadata":
         assert state in NEXT_STATES[self.state], (self.state, state)
-        return replace(self, state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]
+        return self._replace(state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]

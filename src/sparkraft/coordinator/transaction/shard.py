@@ -331,11 +331,10 @@ class TransactionShard:
                     )
                 )
         initialized = producer_ids.initialize(known, request, new_producer_id, now)
-        return self._transition(initialized).with_response(
-            InitProducerIdResponse(
-                producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
-            )
+        response = InitProducerIdResponse(
+            producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
         )
+        return self._transition(initialized, response=response)
 
     def handle_add_partitions(
         self,
@@ -409,9 +408,8 @@ class TransactionShard:
         if prepared is None:
             return Decision(response=(known.producer_id, known.producer_epoch))
         self._check_client_version(request.client_version)
-        return self._transition(prepared, self._markers_of(prepared)).with_response(
-            (prepared.final_producer_id, prepared.final_epoch)
-        )
+        response = (prepared.final_producer_id, prepared.final_epoch)
+        return self._transition(prepared, self._markers_of(prepared), response=response)
 
     def describe(self, transactional_id: str) -> k65.TransactionState:
         """With TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
@@ -487,8 +485,8 @@ class TransactionShard:
         return self._transition(prepared, self._markers_of(prepared))
 
     def _transition(
-        self, metadata: TransactionMetadata, *effects: WriteMarkers
-    ) -> TransactionDecision[None]:
+        self, metadata: TransactionMetadata, *effects: WriteMarkers, response: Any = None
+    ) -> TransactionDecision[Any]:
         callback = TransitionAppended(metadata=metadata)
         self._pending[metadata.transactional_id] = callback
         record = TransactionRecord(
@@ -496,7 +494,9 @@ class TransactionShard:
             metadata=metadata,
             value_version=min(self._transaction_version, 1),
         )
-        return Decision(response=None, records=(record,), append_callback=callback, effects=effects)
+        return Decision(
+            response=response, records=(record,), append_callback=callback, effects=effects
+        )
 
     def _markers_of(self, prepared: TransactionMetadata) -> WriteMarkers:
         return WriteMarkers(metadata=prepared, coordinator_epoch=self._leader_epoch)
