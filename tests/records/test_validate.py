@@ -4,6 +4,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.loop_work import LOOP_WORK_MAX
+from sparkraft.records import validate
 from sparkraft.records.batch import (
     HEAD_PATCH,
     HEADER,
@@ -107,6 +108,15 @@ def test_a_cut_off_second_batch_is_ignored():
 def test_a_coordinator_may_write_control_records_and_no_sequences():
     data = forged(built(), attributes=0x20)
     assert check_produced(data, Rules(), NOW, Origin.COORDINATOR).header.is_control
+
+
+@pytest.mark.parametrize("rules", [Rules(plain=True), FULL._replace(plain=True)])
+def test_a_transactional_batch_is_checked_in_one_pass(rules, monkeypatch):
+    data = built(NOW, NOW, producer_id=4, producer_epoch=1, base_sequence=9, transactional=True)
+    fully = check_produced(data, rules._replace(plain=False), NOW)
+    monkeypatch.setattr(validate, "_check_whole", None)
+    in_one_pass = check_produced(data, rules, NOW)
+    assert (in_one_pass.header, bytes(in_one_pass.rest)) == (fully.header, bytes(fully.rest))
 
 
 def test_a_coordinators_batch_is_believed_but_obeys_the_topics_configs():

@@ -230,11 +230,12 @@ def _usual(records: Buffer, rules: Rules, now_ms: int) -> Prepared | None:
     fields = HEADER.unpack_from(records)
     base_offset, length, _, magic, crc, attributes, delta, first, largest = fields[:9]
     producer_id, _, sequence, count = fields[9:]
+    codec = attributes & ~TRANSACTIONAL_BIT
     if (
         base_offset
         or length != size - LOG_OVERHEAD
         or magic != MAGIC
-        or not 0 <= attributes <= Codec.ZSTD
+        or not 0 <= codec <= Codec.ZSTD
         or delta != count - 1
         or delta < 0
         or (sequence < 0 and producer_id > NO_PRODUCER_ID)
@@ -246,7 +247,7 @@ def _usual(records: Buffer, rules: Rules, now_ms: int) -> Prepared | None:
     view = memoryview(records)
     if crc32c(view[ATTRIBUTES_AT:]) != crc:
         return None
-    if rules[7] and (attributes or not _walks(view, count, earliest - first, largest - first)):
+    if rules[7] and (codec or not _walks(view, count, earliest - first, largest - first)):
         return None
     return _new(Prepared, (_new(BatchHeader, fields), view[HEAD_PATCH_SIZE:]))
 

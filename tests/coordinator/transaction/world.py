@@ -174,10 +174,16 @@ class World:
             return error.code
 
     def verify(self, producer: tuple[int, int], *partitions: Any) -> Any:
+        found: Any = {}
         try:
-            return self.shard.verify_partitions(NAME, *producer, partitions)
+            found = self.shard.verify_partitions(NAME, *producer, partitions)
         except KafkaError as error:
             return error.code
+        finally:
+            for one in partitions:
+                is_verified = found.get(one) is ErrorCode.NONE
+                assert self.shard.is_part(NAME, *producer, one) is is_verified
+        return found
 
     def code(self, handle: Any) -> ErrorCode:
         try:

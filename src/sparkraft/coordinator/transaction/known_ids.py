@@ -45,6 +45,11 @@ class KnownIds(MutableMapping[str, TransactionMetadata]):
         stored = self._stored[transactional_id]
         return _unpacked(transactional_id, stored) if isinstance(stored, bytes) else stored
 
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """None for an unknown id; `get` would catch an exception."""
+        stored = self._stored.get(transactional_id)
+        return _unpacked(transactional_id, stored) if isinstance(stored, bytes) else stored
+
     def __setitem__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self._stored[transactional_id] = _packed(metadata) if _can_be_packed(metadata) else metadata
 

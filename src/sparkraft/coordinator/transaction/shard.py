@@ -188,7 +188,7 @@ class TransactionShard:
         assert isinstance(effect, WriteMarkers | AllocateProducerId)
         metadata = effect.metadata
         transactional_id = metadata.transactional_id
-        if self._known.get(transactional_id) != metadata or transactional_id in self._pending:
+        if self._known.find(transactional_id) != metadata or transactional_id in self._pending:
             return NOTHING  # Repeated or outdated.
         match effect:
             case WriteMarkers():
@@ -244,7 +244,7 @@ class TransactionShard:
         return step
 
     def _must_abort(self, transactional_id: str, now: Instant) -> bool:
-        known = self._known.get(transactional_id)
+        known = self._known.find(transactional_id)
         return (
             known is not None
             and transactional_id not in self._pending
@@ -298,7 +298,7 @@ class TransactionShard:
 
     def _retry(self, transactional_id: str, now: Instant) -> TransactionDecision[None]:
         """Append a decision again whose record, or whose completion, could not be committed."""
-        known = self._known.get(transactional_id)
+        known = self._known.find(transactional_id)
         if known is None or not known.state.is_prepared or transactional_id in self._pending:
             return NOTHING
         return self._transition(known, self._markers_of(known))
@@ -321,7 +321,7 @@ class TransactionShard:
         """
         transactional_id = str(request.transactional_id)
         self._check_settled(transactional_id)
-        known = self._known.get(transactional_id)
+        known = self._known.find(transactional_id)
         if known is not None:
             producer_ids.check_expected(known, request)
             if known.state is TransactionState.ONGOING:
@@ -383,6 +383,23 @@ class TransactionShard:
             for one in partitions
         }
 
+    def is_part(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+    ) -> bool:
+        """Whether `verify_partitions` has no error for a partition."""
+        known = self._known.find(transactional_id)
+        return (
+            known is not None
+            and known.producer_id == producer_id
+            and known.producer_epoch == producer_epoch
+            and known.state is TransactionState.ONGOING
+            and partition in known.partitions
+        )
+
     def handle_end_transaction(
         self,
         transactional_id: str,
@@ -413,7 +430,7 @@ class TransactionShard:
 
     def describe(self, transactional_id: str) -> k65.TransactionState:
         """With TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
-        return listing.described(transactional_id, self._known.get(transactional_id))
+        return listing.described(transactional_id, self._known.find(transactional_id))
 
     def list_transactions(
         self, transactional_ids: Iterable[str], wanted: listing.ListFilter, now: Instant
@@ -430,7 +447,7 @@ class TransactionShard:
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The state of an id; None if it is unknown."""
-        return self._known.get(transactional_id)
+        return self._known.find(transactional_id)
 
     @property
     def known(self) -> Mapping[str, TransactionMetadata]:
@@ -444,7 +461,7 @@ class TransactionShard:
     # Parts of decisions
 
     def _get(self, transactional_id: str) -> TransactionMetadata:
-        known = self._known.get(transactional_id)
+        known = self._known.find(transactional_id)
         if known is None:
             self._check_settled(transactional_id)  # It expires: Kafka's pending state Dead.
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

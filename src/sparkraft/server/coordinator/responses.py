@@ -76,7 +76,7 @@ class _Begun(Coroutine[Any, Any, T]):
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return self  # type: ignore[return-value]  # an iterator with `send` and `throw`
+        return self  # an iterator with `send` and `throw`
 
     def __iter__(self) -> "_Begun[T]":
         return self

@@ -145,15 +145,11 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
     ) -> bool:
         """Whether a partition is part of the producer's transaction; False if that is unknown."""
         runtime = self.runtimes.get(self.partition_for(transactional_id))
-        if runtime is None or not runtime.is_readable:
-            return False
-        try:
-            found = runtime.shard.verify_partitions(
-                transactional_id, producer_id, epoch, (partition,)
-            )
-        except KafkaError:
-            return False
-        return found[partition] is ErrorCode.NONE
+        return (
+            runtime is not None
+            and runtime.is_readable
+            and runtime.shard.is_part(transactional_id, producer_id, epoch, partition)
+        )
 
     def start_check(
         self, check: "AddPartitionsCheck"
