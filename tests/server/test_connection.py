@@ -659,6 +659,35 @@ def test_a_client_that_sends_a_thousand_requests_at_once_gives_the_loop_its_roun
     run(test())
 
 
+def test_a_client_that_waits_for_an_iteration_is_read_until_it_sends_more(monkeypatch):
+    """To pause and to resume are system calls, and most clients wait for a response anyway."""
+    clock = HandClock()
+
+    async def test():
+        async with serving(clock) as served:
+
+            def respond(node, context, request):
+                return API_INFO[ApiKey.DESCRIBE_PRODUCERS].response_class()()
+
+            version = put_api(monkeypatch, served, respond)
+            body = codec.encode(DescribeProducersRequest(), version)
+            reader, writer = await served.connect()
+            writer.write(frame(ApiKey.DESCRIBE_PRODUCERS, version, 0, body))
+            await read_frame(reader)
+            (connection,) = served.listener._connections
+            served.listener.try_run(connection)
+            clock.now += ITERATION_MS_MAX
+            for number, is_read in ((1, True), (2, False), (3, False)):
+                connection.data_received(frame(ApiKey.DESCRIBE_PRODUCERS, version, number, body))
+                assert connection.transport.is_reading() is is_read
+            for number in (1, 2, 3):
+                assert (await read_frame(reader))[:4] == number.to_bytes(4, "big")
+            assert connection.transport.is_reading()
+            writer.close()
+
+    run(test())
+
+
 def test_answers_that_come_at_once_bring_no_client_its_turn_before_others(monkeypatch):
     """Many wait for one thing; the requests behind are a round's work for each of them."""
     clock, clients = HandClock(), 20

@@ -353,10 +353,16 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def _queue(self) -> None:
-        """Leave the frames for an iteration that has time for them."""
+        """Leave the frames for an iteration that has time for them.
+
+        Reading pauses with the next bytes that arrive meanwhile: most clients wait for a response
+        before they send more, and to pause and to resume are system calls.
+        """
         if self._queued_ms is None:
             self._queued_ms = self.listener.clock.mono_ms()
-        self._defer()
+            self._deferred = True
+        else:
+            self._defer()
 
     def _defer(self) -> None:
         """Leave the frames that are left for later, and read no more until then."""
