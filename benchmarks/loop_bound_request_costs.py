@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -44,6 +45,7 @@ from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequ
 from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.validate import Origin
+from sparkraft.server.api import k24_add_partitions_to_txn
 from sparkraft.server.broker import client_telemetry, otlp_points
 from sparkraft.server.coordinator import broker_batches, marker_log, marker_sender
 from sparkraft.server.coordinator.marker_log import Marker
@@ -75,9 +77,8 @@ def decode_produce() -> Costs:
     }
 
 
-def append_markers() -> Costs:
+def append_markers(count: int = marker_log.MARKERS_PER_SLICE) -> Costs:
     """The appends of one event-loop iteration, each to another log."""
-    count = marker_log.MARKERS_PER_SLICE
     end = EndTransaction(ControlType.COMMIT, 0)
     record = records_batch(1, 100)
     with logs() as manager:
@@ -92,6 +93,29 @@ def append_markers() -> Costs:
                 )
 
         return {f"append {count} markers": spent(work)}
+
+
+def append_few_markers() -> Costs:
+    """Those that are appended before the response to the end of a transaction."""
+    return append_markers(marker_sender.MARKERS_AT_ONCE)
+
+
+def add_few_partitions() -> Costs:
+    """A request without slices, but for the append: checks of its partitions, and its response."""
+    count = k24_add_partitions_to_txn.FEW
+    topics = [k24.AddPartitionsToTxnTopic(name=f"topic-{n}", partitions=[0]) for n in range(count)]
+    request = k24.AddPartitionsToTxnRequest(v3_and_below_topics=topics)
+    committed = SimpleNamespace(add_partitions=lambda *_, **__: ErrorCode.NONE)
+    topic = SimpleNamespace(partitions={0: None})
+    image = SimpleNamespace(topic=lambda _: topic)
+    broker: Any = SimpleNamespace(image=image, transactions=committed)
+    context: Any = SimpleNamespace(api_version=3, is_allowed=lambda *_: True)
+
+    def work() -> None:
+        response: Any = k24_add_partitions_to_txn._add_few(broker, context, request)
+        encode(response, 3)
+
+    return {f"add {count} partitions": spent(work)}
 
 
 def send_markers() -> Costs:
@@ -287,7 +311,9 @@ def frame_of(request: Any, version: int) -> bytes:
 
 COSTS: dict[str, Callable[[], Costs]] = {
     "server.network.calls.WHOLE_ELEMENTS_MAX": decode_produce,
+    "server.api.k24_add_partitions_to_txn.FEW": add_few_partitions,
     "server.coordinator.marker_log.MARKERS_PER_SLICE": append_markers,
+    "server.coordinator.marker_sender.MARKERS_AT_ONCE": append_few_markers,
     "server.coordinator.broker_batches.SIZE_MAX": send_markers,
     "server.coordinator.marker_sender.PARTITIONS_AT_ONCE": add_results,
     "base.ordering.NAMES": longest_pieces,
