@@ -482,6 +482,19 @@ def test_a_topic_id_that_a_power_loss_took_is_written_again():
     assert world.manager.get("t", 0).topic_id == TOPIC_ID
 
 
+def test_a_topic_id_that_a_power_loss_took_may_stay_unknown_until_a_clean_stop():
+    """The broker may stop before it learns which partitions it hosts."""
+    world = World()
+    append(world.log(), b"v")
+    world.manager.close(clean=False)
+    world.disk.put(f"{LOG_DIR}/t-0/partition.metadata", b"")
+    world.open()
+    world.reopen(clean=True)
+    assert not world.manager.damaged
+    log = world.log()
+    assert (log.topic_id, log.log_end_offset) == (TOPIC_ID, 1)
+
+
 def test_deleted_records_stay_deleted_after_a_kill():
     world = World()
     log = world.log()

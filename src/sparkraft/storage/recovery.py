@@ -254,7 +254,11 @@ class _Recovery:
         data = self._disk.read(self._path(PARTITION_METADATA))
         is_empty = all(segment.size == 0 for segment in self._segments)
         if not data.strip(b"\0") and (is_empty or not self._place.clean):
-            return None  # a power loss took it before anything was synced
+            # A power loss took it before anything was synced. The file must not outlast a clean
+            # stop, after which it would pass for damaged.
+            self._disk.unlink(self._path(PARTITION_METADATA))
+            self._disk.fsync_dir(self._place.directory)
+            return None
         try:
             return parse_partition_metadata(data)
         except DamagedCheckpoint as error:
