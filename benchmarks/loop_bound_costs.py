@@ -71,7 +71,6 @@ from sparkraft.server.api import (
 from sparkraft.server.api.encoded_array import EncodedArray
 from sparkraft.server.broker import fetch_sessions, topic_traffic
 from sparkraft.server.broker.fetch_sessions import FetchSession, FetchSessions, SessionPartition
-from sparkraft.server.controller import driver as controller_driver
 from sparkraft.server.coordinator import shard_log
 from sparkraft.server.env import SystemClock, SystemEntropy
 from sparkraft.server.network import calls, responses, sending
@@ -540,9 +539,6 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "server.raft.past_images.PIECE_RECORDS": lambda: apply_records(past_images.PIECE_RECORDS),
     "server.raft.snapshot_writer.SLICE_RECORDS": lambda: encode_records(
         snapshot_writer.SLICE_RECORDS
-    ),
-    "server.controller.driver.RECORDS_PER_BATCH": lambda: apply_records(
-        controller_driver.RECORDS_PER_BATCH
     ),
     "controller.decision.RECORDS_MAX": lambda: apply_records(decision.RECORDS_MAX),
     "server.coordinator.shard_log.WHOLE_VALUE_BYTES_MAX": decode_value,

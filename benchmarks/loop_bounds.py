@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    loop_bound_controller_costs,
     loop_bound_costs,
     loop_bound_fetch_costs,
     loop_bound_group_costs,
@@ -21,6 +22,7 @@ from benchmarks.report import Row, Table
 PIECE_MS_MAX = 10.0
 
 COSTS: dict[str, Callable[[], dict[str, float]]] = {
+    **loop_bound_controller_costs.COSTS,
     **loop_bound_costs.COSTS,
     **loop_bound_fetch_costs.COSTS,
     **loop_bound_group_costs.COSTS,

@@ -10,6 +10,7 @@ from sparkraft.controller.call import Call
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.decision_context import ControllerConfig
+from sparkraft.controller.steps import complete
 from sparkraft.metadata.features import SUPPORTED_FEATURES
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
@@ -87,7 +88,7 @@ class Cluster:
                 **more,
             },
         )
-        return self.carry_out(self.core.decide(key, call), commit=commit)
+        return self.carry_out(complete(self.core.decide(key, call)), commit=commit)
 
     def register(
         self, broker_id: int, *, rack: str | None = None, directories: int = 1, **fields: Any

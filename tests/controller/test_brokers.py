@@ -5,6 +5,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
 from sparkraft.controller.leader_election import ChosenBy
+from sparkraft.controller.steps import complete
 from sparkraft.metadata.partition_state import NO_LEADER
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k62_broker_registration as k62
@@ -113,10 +114,10 @@ def test_silence_fences_one_broker_after_the_other(cluster):
     cluster.heartbeat(3)
     cluster.now = Millis(cluster.now + 4001)
     for gone in (1, 2):
-        outcome = cluster.core.fence_one_stale_broker(cluster.now)
+        outcome = complete(cluster.core.fence_one_stale_broker(cluster.now))
         cluster.carry_out(outcome)
         assert broker(cluster, gone).fenced
-    assert cluster.core.fence_one_stale_broker(cluster.now) is None
+    assert complete(cluster.core.fence_one_stale_broker(cluster.now)) is None
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr) == (3, (3,))
     first, second = cluster.core.journal.entries(topic="t")
@@ -341,7 +342,7 @@ def test_a_new_controller_gives_everybody_a_session(cluster):
     cluster.now = Millis(cluster.now + 60_000)
     cluster.core.deactivate()
     cluster.core.activate([], LeaderEpoch(2), cluster.now)
-    assert cluster.core.fence_one_stale_broker(cluster.now) is None
+    assert complete(cluster.core.fence_one_stale_broker(cluster.now)) is None
     refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, cluster.register, 1)
 
 

@@ -269,7 +269,7 @@ def test_brokers_that_come_and_go():
 
 
 def test_a_decision_of_several_batches_is_explained_by_the_last_of_them(monkeypatch):
-    monkeypatch.setattr(history_module, "SPLIT_RECORDS", 3)
+    monkeypatch.setattr(history_module, "SPLIT_RECORDS", {3})
     cluster = Cluster()
     cluster.start(1, 2, 3)
     cluster.create("t", replicas=[[1, 2, 3], [2, 1, 3]] * 4)

@@ -8,6 +8,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch
 from sparkraft.controller.activation import MigrationRefusedError, check_levels, default_bootstrap
 from sparkraft.controller.controller import Controller
+from sparkraft.controller.steps import complete
 from sparkraft.metadata.image import MigrationState
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
@@ -65,15 +66,15 @@ def test_nothing_changes_before_the_copy(cluster):
     detail = refused(lambda: cluster.create("t"), ErrorCode.NOT_CONTROLLER)
     assert detail == "The controller is in pre-migration mode."
     cluster.now += 100_000
-    assert cluster.core.fence_one_stale_broker(cluster.now) is None
-    assert cluster.core.fence_refused_broker(1) is None
-    assert not cluster.core.balance_leaders().records
-    assert not cluster.core.elect_uncleanly_where_allowed().records
+    assert complete(cluster.core.fence_one_stale_broker(cluster.now)) is None
+    assert complete(cluster.core.fence_refused_broker(1)) is None
+    assert not complete(cluster.core.balance_leaders()).records
+    assert not complete(cluster.core.elect_uncleanly_where_allowed()).records
     copy_everything(cluster)
     cluster.heartbeat(1)
     cluster.create("t")
     cluster.now += 100_000
-    assert cluster.core.fence_one_stale_broker(cluster.now) is not None
+    assert complete(cluster.core.fence_one_stale_broker(cluster.now)) is not None
 
 
 def test_brokers_in_kraft_mode_register_after_the_copy(cluster):

@@ -15,6 +15,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.history import History
+from sparkraft.controller.steps import complete
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
@@ -115,7 +116,8 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(ms=st.integers(1, 12_000))
     def time_passes(self, ms: int) -> None:
         self.cluster.now = Millis(self.cluster.now + ms)
-        while (out := self.cluster.core.fence_one_stale_broker(self.cluster.now)) is not None:
+        core = self.cluster.core
+        while (out := complete(core.fence_one_stale_broker(self.cluster.now))) is not None:
             self.cluster.carry_out(out)
 
     @rule(broker=BROKERS)
@@ -205,8 +207,8 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule()
     def balance(self) -> None:
-        self.cluster.carry_out(self.cluster.core.balance_leaders())
-        self.cluster.carry_out(self.cluster.core.elect_uncleanly_where_allowed())
+        self.cluster.carry_out(complete(self.cluster.core.balance_leaders()))
+        self.cluster.carry_out(complete(self.cluster.core.elect_uncleanly_where_allowed()))
 
     # The cluster as a whole.
 

@@ -5,6 +5,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import ChosenBy
+from sparkraft.controller.steps import complete
 from sparkraft.metadata.image import DIRECTORY_MIGRATING
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING
 from sparkraft.protocol.api_keys import ApiKey
@@ -182,10 +183,10 @@ def test_an_unclean_election_takes_who_is_there(cluster):
 
 def test_the_timer_elects_uncleanly_only_where_that_is_allowed(cluster):
     lose_everybody(cluster)
-    cluster.carry_out(cluster.core.elect_uncleanly_where_allowed())
+    cluster.carry_out(complete(cluster.core.elect_uncleanly_where_allowed()))
     assert state(cluster)[0] == NO_LEADER
     cluster.set_topic_config("t", "unclean.leader.election.enable", "true")
-    cluster.carry_out(cluster.core.elect_uncleanly_where_allowed())
+    cluster.carry_out(complete(cluster.core.elect_uncleanly_where_allowed()))
     assert state(cluster)[0] == 3
 
 
@@ -197,8 +198,8 @@ def test_the_timer_balances_so_many_leaders_at_once():
     cluster.heartbeat(1)
     for index in range(3):
         cluster.alter_isr("t", [2, 1], index=index)
-    assert cluster.carry_out(cluster.core.balance_leaders()) is True
-    assert cluster.carry_out(cluster.core.balance_leaders()) is False
+    assert cluster.carry_out(complete(cluster.core.balance_leaders())) is True
+    assert cluster.carry_out(complete(cluster.core.balance_leaders())) is False
     assert [cluster.partition("t", i).leader for i in range(3)] == [1, 1, 1]
 
 

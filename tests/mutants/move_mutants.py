@@ -21,7 +21,8 @@ def _a_reassignment_never_ends() -> Patches:
 
 @_plant("the periodic check brings no preferred leader back", "C10")
 def _preferred_leaders_stay_away() -> Patches:
-    def none(_self: Controller) -> Decision:
+    def none(_self: Controller) -> Any:
+        yield from ()
         return Decision(records=(), response=False, atomic=False)
 
     return [(Controller, "balance_leaders", none)]

@@ -111,7 +111,7 @@ def _a_returning_broker_keeps_its_epoch() -> Patches:
 
     def decide(self: Controller, key: ApiKey, call: Any) -> Any:
         request = call.request
-        decision = original(self, key, call)
+        decision = yield from original(self, key, call)
         if key is not ApiKey.BROKER_REGISTRATION:
             return decision
         known = self.latest.brokers.get(request.broker_id)
@@ -159,7 +159,7 @@ def _producer_ids_without_a_record() -> Patches:
     original = Controller.decide
 
     def decide(self: Controller, key: ApiKey, call: Any) -> Any:
-        decision = original(self, key, call)
+        decision = yield from original(self, key, call)
         return replace(decision, records=()) if key is ApiKey.ALLOCATE_PRODUCER_IDS else decision
 
     return [(Controller, "decide", decide)]
@@ -175,7 +175,7 @@ def _producer_ids_from_the_beginning() -> Patches:
 
 @_mutant("no leader is elected when a broker comes back", "C10")
 def _no_election_for_a_returning_broker() -> Patches:
-    return [(brokers, "elect_for_returning_broker", lambda _changes, _broker_id: None)]
+    return [(brokers, "elect_for_returning_broker", lambda _changes, _broker_id: iter(()))]
 
 
 @_mutant(

@@ -237,7 +237,7 @@ def _isr_expands_before_the_epochs_start() -> Patches:
 
 @_plant("a fenced broker stays in the ISRs", "C3", "C10")
 def _the_fenced_stay_in_sync() -> Patches:
-    return [(brokers, "remove_from_isrs", lambda *_arguments, **_more: None)]
+    return [(brokers, "remove_from_isrs", lambda *_arguments, **_more: iter(()))]
 
 
 @_plant("any live replica may lead", "C3", *LOST)
@@ -270,10 +270,10 @@ def _elr_of_all_replicas() -> Patches:
 def _every_stop_is_clean() -> Patches:
     original = brokers._clean_up_after
 
-    def clean_up_after(changes: Any, request: Any, existing: Any, version: int) -> None:
+    def clean_up_after(changes: Any, request: Any, existing: Any, version: int) -> Any:
         if existing is not None:
             request.previous_broker_epoch = existing.epoch
-        original(changes, request, existing, version)
+        return original(changes, request, existing, version)
 
     return [(brokers, "_clean_up_after", clean_up_after)]
 
@@ -413,9 +413,9 @@ def _fencings_are_explained_as_lag() -> Patches:
 def _every_fencing_is_for_silence() -> Patches:
     original = brokers.fence
 
-    def fence(changes: Any, broker: Any, *, cause: Any) -> None:
+    def fence(changes: Any, broker: Any, *, cause: Any) -> Any:
         told = cause._replace(text=f"broker {broker.id} sent no heartbeat for 3000 ms")
-        original(changes, broker, cause=told)
+        return original(changes, broker, cause=told)
 
     return [(brokers, "fence", fence)]
 

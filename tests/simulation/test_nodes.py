@@ -155,7 +155,7 @@ def test_an_old_leader_may_be_paused_or_slow_to_write_what_is_committed(seed: in
 
 def test_a_minority_may_be_lost_for_good_after_moves_that_left_two_replicas() -> None:
     counts = check(replace(NODES, seed=3, scenario="replicas-move", seconds=40, liveness=True))
-    assert counts["end of moves: NONE"] == 1
+    assert counts["end of moves: NONE"] >= 1
 
 
 def test_a_voter_that_is_being_started_again_is_not_lost() -> None:

@@ -22,11 +22,13 @@ from sparkraft.controller.replication import (
     Changes,
     IsrRemoval,
     elect_for_returning_broker,
+    leads_partitions,
     partitions_in_directory,
     partitions_with_elr_member,
     partitions_with_isr_member,
     remove_from_isrs,
 )
+from sparkraft.controller.steps import Steps
 from sparkraft.metadata import features
 from sparkraft.metadata.image import RESERVED_DIRECTORIES, BrokerRegistration, MigrationState
 from sparkraft.protocol.messages import k62_broker_registration as k62
@@ -50,7 +52,7 @@ UNFENCE = -1
 
 def register_broker(
     context: DecisionContext, call: Call[k62.BrokerRegistrationRequest]
-) -> Decision:
+) -> Steps[Decision]:
     """Decide a BrokerRegistration request; the call's `next_offset` becomes the broker epoch."""
     request = call.request
     if request.cluster_id != context.config.cluster_id:
@@ -77,7 +79,7 @@ def register_broker(
         record.in_controlled_shutdown = existing.in_controlled_shutdown
         record.broker_epoch = existing.epoch
     else:
-        _clean_up_after(changes, request, existing, call.version)
+        yield from _clean_up_after(changes, request, existing, call.version)
         record.broker_epoch = call.next_offset
     # The registration is last: if the controller stops before it, the broker got no epoch.
     versioned = (record, features.register_broker_version(context.metadata_level))
@@ -187,7 +189,7 @@ def _clean_up_after(
     request: k62.BrokerRegistrationRequest,
     existing: BrokerRegistration | None,
     version: int,
-) -> None:
+) -> Steps[None]:
     """Remove the previous incarnation from ISRs; after an unclean stop also from ELRs."""
     broker_id = request.broker_id
     reported = version >= CLEAN_SHUTDOWN_VERSION
@@ -197,16 +199,16 @@ def _clean_up_after(
     how = "after an unclean stop" if unclean else "again"
     removal = IsrRemoval(broker_id, "restarted", unclean=unclean)
     cause = Cause(CauseKind.RESTARTED, f"broker {broker_id} registered {how}")
-    remove_from_isrs(
-        changes, partitions_with_isr_member(changes.context, broker_id), removal, cause=cause
-    )
+    found = yield from partitions_with_isr_member(changes.context, broker_id)
+    yield from remove_from_isrs(changes, found, removal, cause=cause)
     if unclean:
-        remove_from_isrs(
-            changes, partitions_with_elr_member(changes.context, broker_id), removal, cause=cause
-        )
+        found = yield from partitions_with_elr_member(changes.context, broker_id)
+        yield from remove_from_isrs(changes, found, removal, cause=cause)
 
 
-def broker_heartbeat(context: DecisionContext, call: Call[k63.BrokerHeartbeatRequest]) -> Decision:
+def broker_heartbeat(
+    context: DecisionContext, call: Call[k63.BrokerHeartbeatRequest]
+) -> Steps[Decision]:
     """Decide a BrokerHeartbeat request: state changes, offline and cordoned directories."""
     request, sessions = call.request, context.sessions
     broker = context.check_broker_epoch(request.broker_id, request.broker_epoch)
@@ -216,14 +218,14 @@ def broker_heartbeat(context: DecisionContext, call: Call[k63.BrokerHeartbeatReq
     changes = Changes(context)
     response = k63.BrokerHeartbeatResponse(is_caught_up=caught_up)
     if broker.fenced:
-        _while_fenced(changes, broker, request, response)
+        yield from _while_fenced(changes, broker, request, response)
     elif broker.in_controlled_shutdown:
-        _while_shutting_down(changes, broker, response)
+        yield from _while_shutting_down(changes, broker, response)
     else:
-        _while_unfenced(changes, broker, request, response)
+        yield from _while_unfenced(changes, broker, request, response)
     sessions.metadata_offset[broker.id] = request.current_metadata_offset
     if context.directories_supported:
-        _directories_offline(changes, broker, request.offline_log_dirs)
+        yield from _directories_offline(changes, broker, request.offline_log_dirs)
     if context.metadata_level >= features.CORDONED_LEVEL:
         _directories_cordoned(changes, broker, request.cordoned_log_dirs)
     return Decision(
@@ -239,14 +241,14 @@ def _while_fenced(
     broker: BrokerRegistration,
     request: k63.BrokerHeartbeatRequest,
     response: k63.BrokerHeartbeatResponse,
-) -> None:
+) -> Steps[None]:
     response.is_fenced = True
     if request.want_shut_down:
         changes.context.sessions.end(broker.id)
         response.should_shut_down = True
     elif not request.want_fence and response.is_caught_up:
         changes.add(_registration_change(broker, fenced=UNFENCE))
-        elect_for_returning_broker(changes, broker.id)
+        yield from elect_for_returning_broker(changes, broker.id)
         response.is_fenced = False
 
 
@@ -255,19 +257,20 @@ def _while_unfenced(
     broker: BrokerRegistration,
     request: k63.BrokerHeartbeatRequest,
     response: k63.BrokerHeartbeatResponse,
-) -> None:
+) -> Steps[None]:
     response.is_fenced = False
-    leads = changes.context.has_leaderships(broker.id)
-    if request.want_shut_down and not request.want_fence and leads:
+    shuts_down = request.want_shut_down and not request.want_fence
+    if shuts_down and (yield from leads_partitions(changes.context, broker.id)):
         changes.add(_registration_change(broker, shutting_down=True))
-        remove_from_isrs(
+        found = yield from partitions_with_isr_member(changes.context, broker.id)
+        yield from remove_from_isrs(
             changes,
-            partitions_with_isr_member(changes.context, broker.id),
+            found,
             IsrRemoval(broker.id, "shutting down"),
             cause=Cause(CauseKind.SHUTDOWN, f"controlled shutdown of broker {broker.id}"),
         )
     elif request.want_fence or request.want_shut_down:
-        fence(changes, broker, cause=_fenced(f"broker {broker.id} asked to be fenced"))
+        yield from fence(changes, broker, cause=_fenced(f"broker {broker.id} asked to be fenced"))
         response.is_fenced = True
         if request.want_shut_down:
             changes.context.sessions.end(broker.id)
@@ -278,14 +281,14 @@ def _while_shutting_down(
     changes: Changes,
     broker: BrokerRegistration,
     response: k63.BrokerHeartbeatResponse,
-) -> None:
+) -> Steps[None]:
     response.is_fenced = False
     image, sessions = changes.context.image, changes.context.sessions
-    if changes.context.has_leaderships(broker.id):
+    if (yield from leads_partitions(changes.context, broker.id)):
         return
     left_at = sessions.shutdown_offset.setdefault(broker.id, image.offset)
     if left_at <= sessions.lowest_active_offset(image):
-        fence(changes, broker, cause=_fenced(f"broker {broker.id} has shut down"))
+        yield from fence(changes, broker, cause=_fenced(f"broker {broker.id} has shut down"))
         changes.context.sessions.end(broker.id)
         response.is_fenced = True
         response.should_shut_down = True
@@ -295,16 +298,15 @@ def _fenced(text: str) -> Cause:
     return Cause(CauseKind.FENCED, text)
 
 
-def fence(changes: Changes, broker: BrokerRegistration, *, cause: Cause) -> None:
+def fence(changes: Changes, broker: BrokerRegistration, *, cause: Cause) -> Steps[None]:
     """Remove a broker from every ISR, then fence it."""
     removal = IsrRemoval(broker.id, "fenced")
-    remove_from_isrs(
-        changes, partitions_with_isr_member(changes.context, broker.id), removal, cause=cause
-    )
+    found = yield from partitions_with_isr_member(changes.context, broker.id)
+    yield from remove_from_isrs(changes, found, removal, cause=cause)
     changes.add(_registration_change(broker, fenced=FENCE))
 
 
-def fence_one_stale(context: DecisionContext, now: Millis) -> Decision | None:
+def fence_one_stale(context: DecisionContext, now: Millis) -> Steps[Decision | None]:
     """Fence the broker whose session expired first; None if no session has expired.
 
     One broker per decision, so that the next decision sees the effects of this one.
@@ -317,14 +319,14 @@ def fence_one_stale(context: DecisionContext, now: Millis) -> Decision | None:
             continue
         changes = Changes(context)
         cause = _fenced(f"broker {broker_id} sent no heartbeat for {sessions.timeout_ms} ms")
-        fence(changes, broker, cause=cause)
+        yield from fence(changes, broker, cause=cause)
         return Decision(
             records=tuple(changes.records), atomic=False, elections=tuple(changes.elections)
         )
     return None
 
 
-def fence_refused(context: DecisionContext, broker_id: int) -> Decision | None:
+def fence_refused(context: DecisionContext, broker_id: int) -> Steps[Decision | None]:
     """Fence a broker whose process has certainly stopped; None if it is fenced or unregistered.
 
     This also ends its session, so its next incarnation may register at once.
@@ -335,7 +337,7 @@ def fence_refused(context: DecisionContext, broker_id: int) -> Decision | None:
     context.sessions.end(broker_id)
     changes = Changes(context)
     why = f"broker {broker_id}'s connection closed and its listener refuses connections"
-    fence(changes, broker, cause=_fenced(why))
+    yield from fence(changes, broker, cause=_fenced(why))
     return Decision(
         records=tuple(changes.records), atomic=False, elections=tuple(changes.elections)
     )
@@ -357,14 +359,17 @@ def _registration_change(
     return record, 1 if shutting_down else 0
 
 
-def _directories_offline(changes: Changes, broker: BrokerRegistration, offline: list[Uuid]) -> None:
+def _directories_offline(
+    changes: Changes, broker: BrokerRegistration, offline: list[Uuid]
+) -> Steps[None]:
     newly = [d for d in broker.directories if d in offline]
     if not newly:
         return
     for directory in newly:
-        remove_from_isrs(
+        found = yield from partitions_in_directory(changes.context, broker.id, directory)
+        yield from remove_from_isrs(
             changes,
-            partitions_in_directory(changes.context, broker.id, directory),
+            found,
             IsrRemoval(broker.id, OFFLINE_DIRECTORY),
             cause=Cause(
                 CauseKind.DIRECTORY_OFFLINE,
@@ -396,7 +401,7 @@ def _directories_cordoned(
 
 def unregister_broker(
     context: DecisionContext, call: Call[k64.UnregisterBrokerRequest]
-) -> Decision:
+) -> Steps[Decision]:
     """Decide an UnregisterBroker request: also remove the broker from all ISRs and ELRs."""
     request = call.request
     broker = context.image.brokers.get(request.broker_id)
@@ -406,12 +411,10 @@ def unregister_broker(
     changes = Changes(context)
     removal = IsrRemoval(broker.id, "unregistered", unclean=True)
     cause = Cause(CauseKind.UNREGISTERED, f"broker {broker.id} was unregistered")
-    remove_from_isrs(
-        changes, partitions_with_isr_member(changes.context, broker.id), removal, cause=cause
-    )
-    remove_from_isrs(
-        changes, partitions_with_elr_member(changes.context, broker.id), removal, cause=cause
-    )
+    found = yield from partitions_with_isr_member(changes.context, broker.id)
+    yield from remove_from_isrs(changes, found, removal, cause=cause)
+    found = yield from partitions_with_elr_member(changes.context, broker.id)
+    yield from remove_from_isrs(changes, found, removal, cause=cause)
     record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     return Decision(
         records=(*changes.records, (record, 0)),

@@ -3,8 +3,9 @@
 How a driver uses it:
     1. Pass committed batches of the log to `replay_committed`, snapshots to `prepare` and `load`.
     2. On becoming leader: carry out the decision of `activate`.
-    3. For a request: `decide(key, call)`; append the decision's records; `replay_appended` with the
-       offset of the last one; send the response once that offset is committed.
+    3. For a request: `decide(key, call)`, in pieces; append the decision's records;
+       `replay_appended` with the offset of the last one; send the response once that offset is
+       committed. Begin no other decision before that of the last request is replayed.
     4. On losing leadership: `deactivate` reverts to the stable image.
 
 Invariant: a decision changes no image; the only state it may write is `Sessions`.
@@ -26,9 +27,11 @@ from sparkraft.controller.decisions import DECISIONS
 from sparkraft.controller.journal import ElectionJournal
 from sparkraft.controller.leader_election import Election
 from sparkraft.controller.sessions import Sessions
+from sparkraft.controller.steps import Steps
 from sparkraft.metadata.image import ClusterImage, MigrationState
 from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from sparkraft.protocol.messages.metadata_records import (
     DelegationTokenRecord,
     NoOpRecord,
@@ -164,8 +167,10 @@ class Controller:
 
     # Decisions on requests.
 
-    def decide(self, key: ApiKey, call: Call[Any]) -> Decision:
+    def decide(self, key: ApiKey, call: Call[Any]) -> Steps[Decision]:
         """Decide a request of an API in `DECISIONS` on the latest image.
+
+        The image must stay the latest until the decision is made.
 
         Raises:
             KafkaError: the whole request is rejected.
@@ -173,7 +178,17 @@ class Controller:
         if self._is_before_migration and key not in BEFORE_MIGRATION:
             wrong = "The controller is in pre-migration mode."
             raise KafkaError(ErrorCode.NOT_CONTROLLER, wrong)
-        return DECISIONS[key](self.context, call)
+        made = DECISIONS[key](self.context, call)
+        return made if isinstance(made, Decision) else (yield from made)
+
+    def track_heartbeat(self, request: BrokerHeartbeatRequest, now: Millis) -> None:
+        """Renew the session of a broker whose heartbeat waits for a decision in progress.
+
+        As Kafka does in `ClusterControlManager.trackBrokerHeartbeat`.
+        """
+        broker = self.latest.brokers.get(request.broker_id)
+        if broker is not None and broker.epoch == request.broker_epoch:
+            self.sessions.touch(broker.id, broker.epoch, now)
 
     @property
     def _is_before_migration(self) -> bool:
@@ -182,29 +197,29 @@ class Controller:
 
     # Periodic decisions.
 
-    def fence_one_stale_broker(self, now: Millis) -> Decision | None:
+    def fence_one_stale_broker(self, now: Millis) -> Steps[Decision | None]:
         """Fence the broker whose session expired first; None if no session has expired."""
         if self._is_before_migration:
             return None
-        return brokers.fence_one_stale(self.context, now)
+        return (yield from brokers.fence_one_stale(self.context, now))
 
-    def fence_refused_broker(self, broker_id: int) -> Decision | None:
+    def fence_refused_broker(self, broker_id: int) -> Steps[Decision | None]:
         """Fence a broker whose process has certainly stopped; None if it is fenced already."""
         if self._is_before_migration:
             return None
-        return brokers.fence_refused(self.context, broker_id)
+        return (yield from brokers.fence_refused(self.context, broker_id))
 
-    def balance_leaders(self) -> Decision:
+    def balance_leaders(self) -> Steps[Decision]:
         """Elect preferred leaders; the response is True if more partitions may need it."""
         if self._is_before_migration:
             return Decision(response=False)
-        return replication.balance_leaders(self.context)
+        return (yield from replication.balance_leaders(self.context))
 
-    def elect_uncleanly_where_allowed(self) -> Decision:
+    def elect_uncleanly_where_allowed(self) -> Steps[Decision]:
         """Elect leaders uncleanly if allowed; the response is True if more may need it."""
         if self._is_before_migration:
             return Decision(response=False)
-        return replication.elect_uncleanly_where_allowed(self.context)
+        return (yield from replication.elect_uncleanly_where_allowed(self.context))
 
     def remove_expired_tokens(self, wall_ms: int) -> Decision:
         """Remove delegation tokens that have expired; the response is True if more may have."""

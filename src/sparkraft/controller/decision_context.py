@@ -1,6 +1,6 @@
 """The context of a decision: an image, the controller's settings, sessions and random numbers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -214,16 +214,6 @@ class DecisionContext:
     def unclean_elections_allowed(self, topic: str) -> bool:
         """Whether `unclean.leader.election.enable` is set for the topic."""
         return self.topic_setting(topic, "unclean.leader.election.enable") is True
-
-    def partitions(self) -> Iterator[tuple[Topic, int, PartitionState]]:
-        """All partitions, ordered by topic name and partition number."""
-        for topic in self.image.topics_in_order():
-            for index, partition in topic.in_order():
-                yield topic, index, partition
-
-    def has_leaderships(self, broker_id: int) -> bool:
-        """Whether a broker leads any partition."""
-        return any(partition.leader == broker_id for _, _, partition in self.partitions())
 
 
 def why_not_leader(

@@ -19,10 +19,12 @@ from sparkraft.controller import (
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.decision_context import DecisionContext
+from sparkraft.controller.steps import Steps
 from sparkraft.protocol.api_keys import ApiKey
 
-Decide = Callable[[DecisionContext, Call[Any]], Decision]
-"""Decides a request on the context's image; may raise `KafkaError` to reject all of it.
+Decide = Callable[[DecisionContext, Call[Any]], Decision | Steps[Decision]]
+"""Decides a request on the context's image, at once or in pieces; may raise `KafkaError` to reject
+all of it.
 
 A decision function writes no state but `DecisionContext.sessions`. Its own signature names the
 request's message class.

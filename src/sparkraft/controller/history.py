@@ -13,6 +13,7 @@ from typing import Any
 
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.causes import BROKER_RECORDS, Mark, Seen, broker_change, explain_by
+from sparkraft.controller.decision import RECORDS_PER_BATCH
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
 from sparkraft.metadata.apply import apply
@@ -27,10 +28,10 @@ from sparkraft.protocol.messages.metadata_records import (
     RemoveTopicRecord,
 )
 
-SPLIT_RECORDS = 1_000
-"""A decision with more records than this continues in the next batches."""
+SPLIT_RECORDS = frozenset({RECORDS_PER_BATCH, 1_000, 10_000})
+"""Sizes of batches that the next one may continue: ours, our earlier versions', and Kafka's."""
 
-SPLIT_BATCHES_MAX = 100
+SPLIT_BATCHES_MAX = 400
 """Number of batches to wait for a cause: enough for 100,000 partitions of one broker."""
 
 
@@ -148,7 +149,7 @@ class History:
         for record in later:
             if isinstance(record, BROKER_RECORDS):
                 marks += broker_change(self.image, record)[1]
-        self._explain(seen, marks, is_split=len(records) + len(later) >= SPLIT_RECORDS)
+        self._explain(seen, marks, is_split=len(records) + len(later) in SPLIT_RECORDS)
 
     def pass_over(self, *, last_offset: int, epoch: int, at_ms: int) -> None:
         """Skip a batch that is known to change nothing."""

@@ -13,6 +13,7 @@ from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.leader_election import Cause, CauseKind, ElectionKind
 from sparkraft.controller.partition_rules import Target
 from sparkraft.controller.replication import Changes
+from sparkraft.controller.steps import CHANGE_UNITS, Steps
 from sparkraft.controller.topics import check_assignment
 from sparkraft.metadata.image import Topic
 from sparkraft.metadata.partition_state import PartitionState
@@ -22,7 +23,7 @@ from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
 
 def alter_partition_reassignments(
     context: DecisionContext, call: Call[k45.AlterPartitionReassignmentsRequest]
-) -> Decision:
+) -> Steps[Decision]:
     """Decide an AlterPartitionReassignments request: start or cancel reassignments."""
     request = call.request
     changes = Changes(context)
@@ -46,6 +47,7 @@ def alter_partition_reassignments(
                 result.error_code = error.code
                 result.error_message = error.detail or None
             topic_response.partitions.append(result)
+            yield CHANGE_UNITS
         response.responses.append(topic_response)
     return Decision(
         records=tuple(changes.records), response=response, elections=tuple(changes.elections)

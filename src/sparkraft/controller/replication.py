@@ -2,7 +2,7 @@
 
 This module decides which partitions change, and why; `partition_change` decides how. A broker's
 partitions are found by a scan of the image: brokers rarely change state, and an index would be one
-more thing to keep consistent.
+more thing to keep consistent. All of these decisions are made in pieces (`steps`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.ordering import in_order
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import RECORDS_MAX, Decision, VersionedRecord
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, DecisionContext
 from sparkraft.controller.leader_election import Cause, CauseKind, Election, ElectionKind
 from sparkraft.controller.partition_change import PartitionChange, change_partition
 from sparkraft.controller.partition_rules import Target
+from sparkraft.controller.steps import CHANGE_UNITS, LocatedPartition, Steps, find_partitions
 from sparkraft.metadata.image import Topic
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from sparkraft.protocol.messages import k43_elect_leaders as k43
@@ -24,8 +26,6 @@ from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
-
-LocatedPartition = tuple[Topic, int, PartitionState]
 
 
 class Changes:
@@ -80,7 +80,7 @@ class IsrRemoval(NamedTuple):
 
 def remove_from_isrs(
     changes: Changes, located: Iterable[LocatedPartition], removal: IsrRemoval, *, cause: Cause
-) -> None:
+) -> Steps[None]:
     """Remove a broker from the ISR of partitions; elect new leaders of those it led."""
     for topic, index, partition in located:
         context = changes.context
@@ -92,39 +92,55 @@ def remove_from_isrs(
             cause=cause,
         )
         changes.change(topic.id, index, target)
+        yield CHANGE_UNITS
 
 
-def elect_for_returning_broker(changes: Changes, broker_id: int) -> None:
+def elect_for_returning_broker(changes: Changes, broker_id: int) -> Steps[None]:
     """Elect leaders of partitions without one; `changes` includes the broker's unfencing."""
-    for topic, index, partition in changes.context.partitions():
-        if partition.leader != NO_LEADER:
-            continue
+    found = yield from find_partitions(
+        changes.context.image, lambda _, partition: partition.leader == NO_LEADER
+    )
+    for topic, index, _ in found:
         target = Target(
             kind=_kind(changes.context, topic),
             cause=Cause(CauseKind.RETURNED, f"broker {broker_id} was unfenced"),
         )
         changes.change(topic.id, index, target)
+        yield CHANGE_UNITS
 
 
-def partitions_with_isr_member(context: DecisionContext, broker_id: int) -> list[LocatedPartition]:
+def leads_partitions(context: DecisionContext, broker_id: int) -> Steps[bool]:
+    """Whether the broker leads any partition."""
+    found = yield from find_partitions(
+        context.image, lambda _, partition: partition.leader == broker_id, most=1
+    )
+    return bool(found)
+
+
+def partitions_with_isr_member(
+    context: DecisionContext, broker_id: int
+) -> Steps[list[LocatedPartition]]:
     """Find the partitions whose ISR contains the broker."""
-    return [located for located in context.partitions() if broker_id in located[2].isr]
+    return find_partitions(context.image, lambda _, partition: broker_id in partition.isr)
 
 
-def partitions_with_elr_member(context: DecisionContext, broker_id: int) -> list[LocatedPartition]:
+def partitions_with_elr_member(
+    context: DecisionContext, broker_id: int
+) -> Steps[list[LocatedPartition]]:
     """Find the partitions whose ELR contains the broker."""
-    return [located for located in context.partitions() if broker_id in located[2].elr]
+    return find_partitions(context.image, lambda _, partition: broker_id in partition.elr)
 
 
 def partitions_in_directory(
     context: DecisionContext, broker_id: int, directory: Uuid
-) -> list[LocatedPartition]:
+) -> Steps[list[LocatedPartition]]:
     """Find the partitions whose replica on the broker is in that log directory."""
-    return [
-        located
-        for located in context.partitions()
-        if broker_id in located[2].replicas and located[2].directory(broker_id) == directory
-    ]
+    return find_partitions(
+        context.image,
+        lambda _, partition: (
+            broker_id in partition.replicas and partition.directory(broker_id) == directory
+        ),
+    )
 
 
 def _kind(context: DecisionContext, topic: Topic) -> ElectionKind:
@@ -132,7 +148,9 @@ def _kind(context: DecisionContext, topic: Topic) -> ElectionKind:
     return ElectionKind.UNCLEAN if allowed else ElectionKind.ONLINE
 
 
-def alter_partition(context: DecisionContext, call: Call[k56.AlterPartitionRequest]) -> Decision:
+def alter_partition(
+    context: DecisionContext, call: Call[k56.AlterPartitionRequest]
+) -> Steps[Decision]:
     """Decide an AlterPartition request: a leader changes the ISR of its partitions."""
     request = call.request
     context.check_broker_epoch(request.broker_id, request.broker_epoch)
@@ -140,14 +158,16 @@ def alter_partition(context: DecisionContext, call: Call[k56.AlterPartitionReque
     response = k56.AlterPartitionResponse()
     for wanted in request.topics:
         known = wanted.topic_id in context.image.topics_by_id
-        results = [
-            _alter_one(changes, request.broker_id, Uuid(wanted.topic_id), partition)
-            if known
-            else k56.AlterPartitionResponsePartitionData(
-                partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+        results = []
+        for partition in wanted.partitions:
+            results.append(
+                _alter_one(changes, request.broker_id, Uuid(wanted.topic_id), partition)
+                if known
+                else k56.AlterPartitionResponsePartitionData(
+                    partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                )
             )
-            for partition in wanted.partitions
-        ]
+            yield CHANGE_UNITS
         response.topics.append(
             k56.AlterPartitionResponseTopicData(topic_id=wanted.topic_id, partitions=results)
         )
@@ -263,25 +283,29 @@ def _is_eligible(context: DecisionContext, replica: int, broker_epoch: int) -> b
     return broker_epoch in {-1, broker.epoch}
 
 
-def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest]) -> Decision:
+def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest]) -> Steps[Decision]:
     """Decide an ElectLeaders request: preferred or unclean, for some or all partitions."""
     request = call.request
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         wrong = f"Unknown election type {request.election_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     everything = request.topic_partitions is None
-    wanted: Sequence[tuple[str, Sequence[int]]]
+    wanted: Iterable[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
-        wanted = [(t.name, sorted(t.partitions)) for t in context.image.topics_in_order()]
+        topics = context.image.topics_by_name, context.image.topics_by_id
+        names = yield from in_order(topics[0])
+        wanted = ((name, sorted(topics[1][topics[0][name]].partitions)) for name in names)
     else:
-        wanted = [(t.topic, t.partitions) for t in request.topic_partitions]
+        wanted = ((t.topic, t.partitions) for t in request.topic_partitions)
     changes = Changes(context)
     response = k43.ElectLeadersResponse()
     for name, indexes in wanted:
         results = []
         for index in indexes:
             error = _elect_one(changes, name, index, request.election_type)
-            if everything and error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED:
+            not_needed = error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED
+            yield 1 if not_needed else CHANGE_UNITS
+            if everything and not_needed:
                 continue
             results.append(
                 k43.PartitionResult(
@@ -332,41 +356,36 @@ def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> K
     return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, _ELIGIBLE_TEXT)
 
 
-def balance_leaders(context: DecisionContext) -> Decision:
+def balance_leaders(context: DecisionContext) -> Steps[Decision]:
     """Elect preferred leaders; the response is True if more partitions may need it."""
     return _periodic(
         context,
-        lambda topic, partition: (
-            Target(kind=ElectionKind.PREFERRED, cause=_BALANCE)
-            if partition.leader != partition.preferred_leader
-            else None
-        ),
+        lambda _, partition: partition.leader != partition.preferred_leader,
+        Target(kind=ElectionKind.PREFERRED, cause=_BALANCE),
     )
 
 
-def elect_uncleanly_where_allowed(context: DecisionContext) -> Decision:
+def elect_uncleanly_where_allowed(context: DecisionContext) -> Steps[Decision]:
     """Elect leaders uncleanly if the topic allows it; the response is True if more may need it."""
     return _periodic(
         context,
         lambda topic, partition: (
-            Target(kind=ElectionKind.UNCLEAN, cause=_CHECK)
-            if partition.leader == NO_LEADER and context.unclean_elections_allowed(topic.name)
-            else None
+            partition.leader == NO_LEADER and context.unclean_elections_allowed(topic.name)
         ),
+        Target(kind=ElectionKind.UNCLEAN, cause=_CHECK),
     )
 
 
 def _periodic(
-    context: DecisionContext, target_of: Callable[[Topic, PartitionState], Target | None]
-) -> Decision:
+    context: DecisionContext, wanted: Callable[[Topic, PartitionState], bool], target: Target
+) -> Steps[Decision]:
     changes = Changes(context)
     most = context.config.elections_per_balance_max
-    for topic, index, partition in context.partitions():
+    for topic, index, _ in (yield from find_partitions(context.image, wanted)):
         if len(changes.records) >= most:
             break
-        target = target_of(topic, partition)
-        if target is not None:
-            changes.change(topic.id, index, target)
+        changes.change(topic.id, index, target)
+        yield CHANGE_UNITS
     return Decision(
         records=tuple(changes.records),
         response=len(changes.records) >= most,
@@ -377,7 +396,7 @@ def _periodic(
 
 def assign_replicas_to_dirs(
     context: DecisionContext, call: Call[k73.AssignReplicasToDirsRequest]
-) -> Decision:
+) -> Steps[Decision]:
     """Decide an AssignReplicasToDirs request: a broker reports its log directories (KIP-858)."""
     request = call.request
     if not context.directories_supported:
@@ -403,6 +422,7 @@ def assign_replicas_to_dirs(
                         partition_index=index, error_code=error
                     )
                 )
+                yield CHANGE_UNITS
             topics.append(
                 k73.AssignReplicasToDirsResponseTopicData(
                     topic_id=wanted.topic_id, partitions=partitions
@@ -411,7 +431,7 @@ def assign_replicas_to_dirs(
         response.directories.append(
             k73.AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics)
         )
-    remove_from_isrs(
+    yield from remove_from_isrs(
         changes,
         offline.values(),
         IsrRemoval(request.broker_id, OFFLINE_DIRECTORY),

@@ -193,6 +193,7 @@ def make_controller(
         raft,
         core,
         env.clock,
+        lambda: env.turn(env.work_max.partitions),
         bootstrap=bootstrap,
         intervals=_intervals(config),
         fault_point=env.fault_point,

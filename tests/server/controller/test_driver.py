@@ -8,17 +8,21 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.controller.controller import Controller
+from sparkraft.controller.decision import RECORDS_PER_BATCH
 from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
+from sparkraft.protocol.messages import k56_alter_partition as k56
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k63_broker_heartbeat as k63
 from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
 from sparkraft.server.controller.driver import ControllerDriver, Intervals
 from sparkraft.server.controller.snapshots import MetadataSnapshots
+from sparkraft.server.loop_turns import LoopTurns, Turn
 from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from tests.controller.cluster_of import CLUSTER_ID, Cluster, Dice
 
@@ -75,12 +79,14 @@ class ListRaft:
 class World:
     def __init__(self, **intervals: Any) -> None:
         self.raft, self.clock = ListRaft(), Clock()
+        self.turns, self.units_max = LoopTurns(), LOOP_WORK_MAX.partitions
         config = ControllerConfig(cluster_id=CLUSTER_ID, node_id=1, voter_ids=(1,))
         self.core = Controller(config, Dice())
         self.driver = ControllerDriver(
             self.raft,  # type: ignore[arg-type]
             self.core,
             self.clock,
+            lambda: Turn(self.turns, self.clock, self.units_max),
             intervals=Intervals(**intervals),
         )
         self.committed = 0
@@ -367,6 +373,209 @@ def test_a_silent_broker_is_fenced_but_not_right_after_a_stall():
         world.clock.ms += 500
         world.driver.tick()
         assert world.core.latest.brokers[1].fenced
+
+    run(scenario)
+
+
+# ---- long decisions
+
+
+PARTITIONS = 600
+
+
+async def of_many_partitions(world: World) -> None:
+    """Broker 1 leads 600 partitions, which broker 2 follows; slices of one change."""
+    world.lead()
+    for broker_id in (1, 2):
+        await world.register(broker_id)
+        await world.heartbeat(broker_id)
+    topic = k19.CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            k19.CreatableReplicaAssignment(partition_index=n, broker_ids=[1, 2])
+            for n in range(PARTITIONS)
+        ],
+    )
+    await world.ask(ApiKey.CREATE_TOPICS, k19.CreateTopicsRequest(topics=[topic]))
+    world.units_max = 1
+
+
+def fencing(world: World, **fields: Any) -> "asyncio.Future[Any]":
+    """Send the heartbeat with which broker 1 asks to be fenced."""
+    request = k63.BrokerHeartbeatRequest(
+        broker_id=1,
+        broker_epoch=world.core.latest.brokers[1].epoch,
+        current_metadata_offset=world.core.latest.offset,
+        want_fence=True,
+        **fields,
+    )
+    return asyncio.ensure_future(world.driver.submit(ApiKey.BROKER_HEARTBEAT, request, version=1))
+
+
+async def until(holds: Callable[[], bool]) -> int:
+    """Return how many iterations of the loop it takes until this holds."""
+    for count in range(10 * PARTITIONS):
+        if holds():
+            return count
+        await asyncio.sleep(0)
+    raise AssertionError("it never holds")
+
+
+async def first_batch(world: World) -> int:
+    """Return once a long decision has appended a batch; the number of batches before it."""
+    before = len(world.raft.batches)
+    await until(lambda: len(world.raft.batches) > before)
+    return before
+
+
+async def fenced(world: World) -> None:
+    """Return once broker 1 is fenced in the latest image."""
+    await until(lambda: world.core.latest.brokers[1].fenced)
+
+
+def test_a_long_decision_is_made_in_slices_and_appended_in_batches():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        asked, before = fencing(world), len(world.raft.batches)
+        assert await until(lambda: len(world.raft.batches) > before) > PARTITIONS
+        await fenced(world)
+        sizes = [len(batch.records) for batch in world.raft.batches[before:]]
+        rest = PARTITIONS + 1 - 2 * RECORDS_PER_BATCH
+        assert sizes == [RECORDS_PER_BATCH, RECORDS_PER_BATCH, rest]
+        last = world.raft.batches.pop()
+        world.commit()
+        await asyncio.sleep(0)
+        assert not asked.done()  # it waits for the last batch
+        world.raft.batches.append(last)
+        world.commit()
+        assert (await asyncio.wait_for(asked, BOUND_S)).is_fenced
+
+    run(scenario)
+
+
+def test_elections_are_noted_with_the_batch_that_has_them():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        asked = fencing(world)
+        before = await first_batch(world)
+        await fenced(world)
+        ends = [batch.last_offset for batch in world.raft.batches[before:]]
+        noted = [entry.offset for entry in world.core.journal.entries(topic="t")]
+        rest = PARTITIONS - 2 * RECORDS_PER_BATCH
+        counts = [RECORDS_PER_BATCH, RECORDS_PER_BATCH, rest]
+        assert noted == [end for end, count in zip(ends, counts, strict=True) for _ in range(count)]
+        world.commit()
+        await asked
+
+    run(scenario)
+
+
+def test_a_decision_waits_for_the_one_before_it_and_sees_its_effects():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        asked = fencing(world)
+        await first_batch(world)
+        change = k56.AlterPartitionRequestPartitionData(
+            partition_index=PARTITIONS - 1,
+            new_isr_with_epochs=[
+                k56.BrokerState(broker_id=n, broker_epoch=world.core.latest.brokers[n].epoch)
+                for n in (1, 2)
+            ],
+        )
+        topic_id = world.core.latest.topics_by_name["t"]
+        topic = k56.AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[change])
+        request = k56.AlterPartitionRequest(
+            broker_id=1, broker_epoch=world.core.latest.brokers[1].epoch, topics=[topic]
+        )
+        altered = asyncio.ensure_future(
+            world.driver.submit(ApiKey.ALTER_PARTITION, request, version=3)
+        )
+        await fenced(world)
+        assert not altered.done()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        world.commit()
+        response = await asyncio.wait_for(altered, BOUND_S)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        await asked
+
+    run(scenario)
+
+
+def test_the_loss_of_leadership_ends_a_decision_in_progress_and_those_that_wait():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        stable = world.driver.image
+        asked = [fencing(world), fencing(world)]
+        before = await first_batch(world)
+        world.driver.on_leader_change(2, LeaderEpoch(2))  # type: ignore[arg-type]
+        for one in asked:
+            with pytest.raises(KafkaError) as caught:
+                await asyncio.wait_for(one, BOUND_S)
+            assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(world.raft.batches) == before + 1
+        assert world.core.latest == stable
+        del world.raft.batches[before:]  # the new leader has written other records
+        world.lead(3)
+        await world.heartbeat(2)
+        assert world.driver.is_active
+
+    run(scenario)
+
+
+def test_leadership_that_is_lost_by_an_append_ends_a_decision_in_progress():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        asked = fencing(world)
+        world.raft.on_append = lambda: world.driver.on_leader_change(None, LeaderEpoch(1))
+        with pytest.raises(KafkaError) as caught:
+            await asyncio.wait_for(asked, BOUND_S)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert world.core.latest == world.driver.image
+
+    run(scenario)
+
+
+def test_a_heartbeat_that_waits_for_a_decision_renews_its_session():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        asked = fencing(world)
+        await first_batch(world)
+        world.clock.ms += 8_000
+        beat = k63.BrokerHeartbeatRequest(
+            broker_id=2, broker_epoch=world.core.latest.brokers[2].epoch
+        )
+        other = asyncio.ensure_future(world.driver.submit(ApiKey.BROKER_HEARTBEAT, beat, version=1))
+        await asyncio.sleep(0)
+        sessions = world.core.sessions
+        assert sessions.last_contact(2, beat.broker_epoch) == world.clock.ms
+        await fenced(world)
+        await asyncio.sleep(0)
+        world.commit()
+        await asyncio.gather(asked, other)
+
+    run(scenario)
+
+
+def test_a_refused_broker_is_fenced_only_if_that_is_still_certain():
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        asked = fencing(world)
+        await first_batch(world)
+        certain = True
+        refused = asyncio.ensure_future(world.driver.fence_refused(2, lambda: certain))
+        await asyncio.sleep(0)
+        certain = False  # a heartbeat arrives
+        await asyncio.wait_for(refused, BOUND_S)
+        assert not world.core.latest.brokers[2].fenced
+        await world.driver.fence_refused(2, lambda: True)
+        assert world.core.latest.brokers[2].fenced
+        world.commit()
+        await asked
 
     run(scenario)
 

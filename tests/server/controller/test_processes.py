@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Millis
+from sparkraft.controller.steps import complete
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k62_broker_registration as k62
@@ -77,8 +78,10 @@ class World:
         self.cluster.now = self.clock.mono_ms()
         self.cluster.heartbeat(broker_id)
 
-    def fence_refused(self, broker_id: int) -> None:
-        outcome = self.core.fence_refused_broker(broker_id)
+    async def fence_refused(self, broker_id: int, is_certain: Callable[[], bool]) -> None:
+        if not is_certain():
+            return
+        outcome = complete(self.core.fence_refused_broker(broker_id))
         assert outcome is not None
         self.cluster.carry_out(outcome)
         self.fenced.append(broker_id)

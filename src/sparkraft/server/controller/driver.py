@@ -1,11 +1,15 @@
 """Runs the controller core on the metadata log.
 
-    request → core.decide → records → raft.append → core.replay → … commit → response
+    request → queue → core.decide → records → raft.append → core.replay → … commit → response
 
-The steps from the decision to the replay run in one event-loop iteration, so that the next decision
-sees the effects of this one. A response is sent when the records are committed; without records,
-when everything that the decision could have read is committed. If this controller is deposed,
-waiting requests fail with NOT_CONTROLLER, and their clients find the new controller.
+The steps from the decision to the replay are carried out before the next decision begins, which
+sees the effects of this one (`decision_queue`). Short decisions take one event-loop iteration. Long
+ones, such as the fencing of a broker with thousands of partitions, are made in slices, and their
+records are appended and replayed in batches. A response is sent when the records are committed;
+without records, when everything that the decision could have read is committed. If this controller
+is deposed, waiting requests fail with NOT_CONTROLLER, and their clients find the new controller.
+The rest of a decision in progress is dropped, as if a controller of Kafka were deposed between two
+batches.
 
 Timers, as in Kafka: write a record every `metadata.max.idle.interval.ms` to an idle log, expire
 broker sessions, and less often elect preferred leaders and leaders of partitions without one, and
@@ -17,18 +21,23 @@ import asyncio
 import heapq
 import itertools
 import logging
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.env import no_faults
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
-from sparkraft.base.loop_work import LoopBound
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.call import Call, no_quota
-from sparkraft.controller.decision import Decision
+from sparkraft.controller.decision import RECORDS_PER_BATCH, Decision
+from sparkraft.controller.steps import Steps, complete
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
 from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
+from sparkraft.server.controller.decision_queue import DecisionQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,18 +45,21 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock, FaultPoint
     from sparkraft.controller.controller import Controller
     from sparkraft.controller.decision import VersionedRecord
+    from sparkraft.controller.leader_election import Election
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.protocol.api_keys import ApiKey
+    from sparkraft.server.loop_turns import Turn
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 COMMIT_WAIT_MS_MAX = 60_000
 """Maximum wait for a commit; a quorum this slow has lost its majority."""
 
-RECORDS_PER_BATCH: LoopBound = 1_000
-"""Batch size of decisions that need not be atomic."""
+RECORD_UNITS = 5
+"""Units of work of a record that is appended and replayed, or of an election that is logged."""
 
 LEADER_CHECK_MS = 300_000
 """Default interval of the checks for preferred leaders and partitions without a leader."""
@@ -111,7 +123,7 @@ class Intervals:
 class _Check:
     """A periodic decision; if it did not finish, it is repeated at the next tick."""
 
-    decide: "Callable[[], Decision]"
+    decide: "Callable[[], Steps[Decision]]"
     interval_ms: int
     last_ms: int = 0
 
@@ -123,11 +135,12 @@ class _Check:
 class ControllerDriver:
     """The only task that touches a `Controller`; a `MetadataLogListener`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (made in one place)
         self,
         raft: "RaftDriver",
         controller: "Controller",
         clock: "Clock",
+        new_turn: "Callable[[], Turn]",
         *,
         bootstrap: "Sequence[VersionedRecord] | None" = None,
         intervals: "Intervals | None" = None,
@@ -139,6 +152,7 @@ class ControllerDriver:
             raft: the metadata log.
             controller: the core.
             clock: monotonic time for sessions, wall time for the journal.
+            new_turn: begins work on the event loop.
             bootstrap: first records of an empty log; default: the features of Kafka 4.3.
             intervals: intervals of the timers; default: those of Kafka.
             fault_point: fault points.
@@ -153,9 +167,8 @@ class ControllerDriver:
         self._checks = [_Check(controller.elect_uncleanly_where_allowed, every.unclean_ms)]
         if every.balance_ms is not None:
             self._checks.append(_Check(controller.balance_leaders, every.balance_ms))
-        self._checks.append(
-            _Check(lambda: controller.remove_expired_tokens(clock.wall_ms()), every.tokens_ms)
-        )
+        self._checks.append(_Check(self._remove_expired_tokens, every.tokens_ms))
+        self._queue = DecisionQueue(new_turn)
         self._epoch: LeaderEpoch | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tickets = itertools.count()
@@ -220,28 +233,26 @@ class ControllerDriver:
                 role before the commit; REQUEST_TIMED_OUT if the commit takes longer than
                 `COMMIT_WAIT_MS_MAX`; any error that rejects the request as a whole.
         """
-        epoch = self._epoch
-        if epoch is None:
+        if self._epoch is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-        self._update_voter_ids()
-        begun = self._clock.mono_ms()
-        if received_ms is not None:
-            self.timings.queued.add(begun - received_ms)
-        call = Call(
-            request=request,
-            version=version,
-            now=begun,
-            wall_ms=self._clock.wall_ms(),
-            next_offset=Offset(self._next_offset()),
-            principal=principal,
-            apply_partition_change_quota=apply_partition_change_quota,
-        )
-        decision = self._core.decide(key, call)
-        self._carry_out(decision, epoch)
+        if self._queue.is_busy and key is ApiKey.BROKER_HEARTBEAT:
+            self._core.track_heartbeat(request, self._clock.mono_ms())
+
+        def call() -> "Call[Any]":
+            return Call(
+                request=request,
+                version=version,
+                now=self._clock.mono_ms(),
+                wall_ms=self._clock.wall_ms(),
+                next_offset=Offset(self._next_offset()),
+                principal=principal,
+                apply_partition_change_quota=apply_partition_change_quota,
+            )
+
+        decision, offset = await self._in_order(self._decided(key, call, self._epoch, received_ms))
         self._fault_point("decided_before_committed")
         appended = self._clock.mono_ms()
-        self.timings.processing.add(appended - begun)
-        await self._committed_up_to(self._core.latest.offset)
+        await self._committed_up_to(offset)
         if decision.records:
             self.timings.committing.add(self._clock.mono_ms() - appended)
             self._fault_point("before_answering_a_create")
@@ -257,9 +268,9 @@ class ControllerDriver:
                 REQUEST_TIMED_OUT.
         """
         if self._epoch != epoch:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
-        self._carry_out(Decision(records=tuple(records), atomic=False), epoch)
-        offset = self._core.latest.offset
+            raise _deposed()
+        decision = Decision(records=tuple(records), atomic=False)
+        offset = await self._in_order(self._carry_out(decision, epoch))
         await self._committed_up_to(offset)
         return offset
 
@@ -286,14 +297,11 @@ class ControllerDriver:
         if ids != self._core.config.voter_ids:
             self._core.set_voter_ids(ids)
 
-    def fence_refused(self, broker_id: int) -> None:
-        """Fence an active broker whose process has certainly stopped (see `processes`)."""
-        epoch = self._epoch
-        decision = None if epoch is None else self._core.fence_refused_broker(broker_id)
-        if decision is not None and epoch is not None:
-            _log.info("Fencing broker %s: its process has stopped", broker_id)
-            _log_elections(decision)
-            self._carry_out_unasked(decision, epoch)
+    async def fence_refused(self, broker_id: int, is_certain: "Callable[[], bool]") -> None:
+        """Fence a broker whose process has stopped (`processes`), if `is_certain` holds then."""
+        if self._epoch is not None:
+            with suppress(KafkaError):
+                await self._in_order(self._fence_refused(broker_id, is_certain, self._epoch))
 
     def set_role_listener(self, on_role: "Callable[..., None]") -> None:
         """Call `on_role(active=...)` when this controller becomes active or is deposed."""
@@ -313,6 +321,7 @@ class ControllerDriver:
             await asyncio.gather(self._timers, return_exceptions=True)
             self._timers = None
         self._give_up()
+        await self._queue.stop()
 
     # The raft listener.
 
@@ -358,7 +367,7 @@ class ControllerDriver:
             self._epoch = epoch
             _log.info("Controller %s is active in epoch %s.", self._core.config.node_id, epoch)
             try:
-                self._carry_out(decision, epoch)
+                complete(self._carry_out(decision, epoch))
             except KafkaError as error:
                 _log.info("Controller %s resigns: %s", self._core.config.node_id, error)
                 self._give_up()
@@ -371,11 +380,11 @@ class ControllerDriver:
         self._core.deactivate()
         if self._on_role is not None:
             self._on_role(active=False)
+        self._queue.abandon(_deposed)
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():
-                refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
-                future.set_exception(refusal)
+                future.set_exception(_deposed())
                 future.exception()  # Retrieve it: the waiting task may be cancelled.
 
     # Carrying out decisions.
@@ -384,10 +393,34 @@ class ControllerDriver:
         """The lowest offset of the next record; raft's own records take offsets, too."""
         return max(int(self._raft.log_end_offset), self._core.latest.offset + 1)
 
-    def _carry_out_unasked(self, decision: "Decision", epoch: LeaderEpoch) -> bool:
+    async def _in_order(self, steps: "Steps[T]") -> T:
+        """Carry out a decision after those before it; NOT_CONTROLLER if deposed meanwhile."""
+        made = self._queue.run(steps)
+        return await made if isinstance(made, asyncio.Future) else made
+
+    def _decided(
+        self,
+        key: "ApiKey",
+        call: "Callable[[], Call[Any]]",
+        epoch: LeaderEpoch,
+        received_ms: int | None,
+    ) -> "Steps[tuple[Decision, int]]":
+        """Decide a request and append the records; also returns the offset to wait for."""
+        self._update_voter_ids()
+        begun = self._clock.mono_ms()
+        if received_ms is not None:
+            self.timings.queued.add(begun - received_ms)
+        decision = yield from self._core.decide(key, call())
+        offset = yield from self._carry_out(decision, epoch)
+        self.timings.processing.add(self._clock.mono_ms() - begun)
+        return decision, offset
+
+    def _carry_out_unasked(
+        self, decision: "Decision", epoch: LeaderEpoch, *, to_log: bool = False
+    ) -> "Steps[bool]":
         """Carry out a decision without a request; return whether still active afterwards."""
         try:
-            self._carry_out(decision, epoch)
+            yield from self._carry_out(decision, epoch, to_log=to_log)
         except KafkaError as error:
             _log.info(
                 "Controller %s failed to write a periodic decision: %s",
@@ -396,31 +429,49 @@ class ControllerDriver:
             )
         return self._epoch == epoch
 
-    def _carry_out(self, decision: "Decision", epoch: LeaderEpoch) -> None:
-        """Append a decision's records and replay them, in one event-loop iteration.
+    def _carry_out(
+        self, decision: "Decision", epoch: LeaderEpoch, *, to_log: bool = False
+    ) -> "Steps[int]":
+        """Append a decision's records and replay them, batch by batch.
+
+        Returns the last offset that the decision has written or could have read. `to_log` logs the
+        elections.
 
         Raises:
             KafkaError: NOT_CONTROLLER if this controller was deposed, possibly while it appended
                 (a process that stalled past the quorum's timeout detects it then). The records may
                 be committed or not; only the log can show it.
         """
-        records = decision.records
-        if not records:
-            return
+        records, elections = decision.records, deque(decision.elections)
         size = len(records) if decision.atomic else RECORDS_PER_BATCH
-        for start in range(0, len(records), size):
-            part = list(records[start : start + size])
-            last = start + size >= len(records)
-            offset = self._raft.append_now(part, epoch=epoch)
-            if self._epoch != epoch:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
-            self._core.replay_appended(
-                [record for record, _ in part],
-                last_offset=offset,
-                epoch=epoch,
-                elections=decision.elections if last else (),
-                wall_ms=self._clock.wall_ms(),
-            )
+        for start in range(0, len(records), max(size, 1)):
+            part = records[start : start + size]
+            elected = _elections_in(part, elections)
+            self._append(part, elected, epoch)
+            for election in elected if to_log else ():
+                _log_election(election)
+                yield RECORD_UNITS
+            if start + size < len(records):
+                yield len(part) * RECORD_UNITS
+        return self._core.latest.offset
+
+    def _append(
+        self,
+        part: "Sequence[VersionedRecord]",
+        elections: "Sequence[Election]",
+        epoch: LeaderEpoch,
+    ) -> None:
+        """Append one batch and replay it, in one event-loop iteration."""
+        offset = self._raft.append_now(list(part), epoch=epoch)
+        if self._epoch != epoch:
+            raise _deposed()
+        self._core.replay_appended(
+            [record for record, _ in part],
+            last_offset=offset,
+            epoch=epoch,
+            elections=elections,
+            wall_ms=self._clock.wall_ms(),
+        )
         self._last_append_ms = self._clock.mono_ms()
 
     async def _committed_up_to(self, offset: int) -> None:
@@ -451,45 +502,83 @@ class ControllerDriver:
             await asyncio.sleep(pause_ms / 1000)
             # Read heartbeats that have arrived before any session expires.
             await asyncio.sleep(0)
-            self.tick()
+            if (done := self.tick()) is not None:
+                with suppress(KafkaError):  # deposed
+                    await done
+                self._last_tick_ms = self._clock.mono_ms()
 
-    def tick(self) -> None:
-        """Do the periodic work that is due."""
+    def tick(self) -> "asyncio.Future[None] | None":
+        """Do the periodic work that is due; a future if it does not end now."""
         now = self._clock.mono_ms()
         stalled = now - self._last_tick_ms > STALL_MS
         self._last_tick_ms = now
-        epoch = self._epoch
-        if epoch is None:
-            return
-        if not stalled and not self._fault_point("sessions_judged_late"):
-            self._fence_stale(now, epoch)
-        if self._epoch != epoch:
+        if self._epoch is None:
+            return None
+        judges = not stalled and not self._fault_point("sessions_judged_late")
+        return self._queue.run(self._periodic(now, self._epoch, judges_sessions=judges))
+
+    def _periodic(self, now: Millis, epoch: LeaderEpoch, *, judges_sessions: bool) -> "Steps[None]":
+        if judges_sessions and not (yield from self._fence_stale(now, epoch)):
             return
         for check in self._checks:
             if now - check.last_ms >= check.interval_ms:
-                decision = check.decide()
-                if not self._carry_out_unasked(decision, epoch):
+                decision = yield from check.decide()
+                if not (yield from self._carry_out_unasked(decision, epoch)):
                     return
                 if not decision.response:
                     check.mark_done(now)
         if self._idle_interval_ms and now - self._last_append_ms >= self._idle_interval_ms:
-            self._carry_out_unasked(self._core.no_op(), epoch)
+            yield from self._carry_out_unasked(self._core.no_op(), epoch)
 
-    def _fence_stale(self, now: Millis, epoch: LeaderEpoch) -> None:
-        while (decision := self._core.fence_one_stale_broker(now)) is not None:
-            _log_elections(decision)
-            if not self._carry_out_unasked(decision, epoch):
-                return
+    def _remove_expired_tokens(self) -> "Steps[Decision]":
+        yield from ()
+        return self._core.remove_expired_tokens(self._clock.wall_ms())
+
+    def _fence_stale(self, now: Millis, epoch: LeaderEpoch) -> "Steps[bool]":
+        """Fence brokers whose sessions have expired; return whether still active afterwards."""
+        while (decision := (yield from self._core.fence_one_stale_broker(now))) is not None:
+            if not (yield from self._carry_out_unasked(decision, epoch, to_log=True)):
+                return False
             self._fault_point("one_broker_fenced_before_the_next")
+        return True
+
+    def _fence_refused(
+        self, broker_id: int, is_certain: "Callable[[], bool]", epoch: LeaderEpoch
+    ) -> "Steps[None]":
+        decision = None
+        if is_certain():
+            decision = yield from self._core.fence_refused_broker(broker_id)
+        if decision is not None:
+            _log.info("Fencing broker %s: its process has stopped", broker_id)
+            yield from self._carry_out_unasked(decision, epoch, to_log=True)
 
 
-def _log_elections(decision: "Decision") -> None:
-    for election in decision.elections:
-        _log.info(
-            "%s-%s: leader %s → %s, %s",
-            election.topic,
-            election.partition,
-            election.previous,
-            election.leader,
-            election.reason.cause.text,
-        )
+def _deposed() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
+
+
+def _elections_in(part: "Sequence[VersionedRecord]", left: "deque[Election]") -> "list[Election]":
+    """Take the elections that these records contain; both are in the order of the decision."""
+    taken = []
+    for record, _ in part:
+        if not left:
+            break
+        at = left[0]
+        if (
+            type(record) is PartitionChangeRecord
+            and (record.topic_id, record.partition_id) == (at.topic_id, at.partition)
+            and record.leader == at.leader
+        ):
+            taken.append(left.popleft())
+    return taken
+
+
+def _log_election(election: "Election") -> None:
+    _log.info(
+        "%s-%s: leader %s → %s, %s",
+        election.topic,
+        election.partition,
+        election.previous,
+        election.leader,
+        election.reason.cause.text,
+    )

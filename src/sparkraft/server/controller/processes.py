@@ -182,12 +182,13 @@ class ProcessWatch:
     async def _fence(
         self, broker: "BrokerRegistration", since: "Millis", probed_at: "Millis"
     ) -> None:
-        async with self._turn:
+        def is_certain() -> bool:
             last_contact = self._controller.core.sessions.last_contact(broker.id, broker.epoch)
-            if self._may_have_stopped(broker, since) and (
-                last_contact is None or last_contact < probed_at
-            ):
-                self._controller.fence_refused(broker.id)
+            silent = last_contact is None or last_contact < probed_at
+            return silent and self._may_have_stopped(broker, since)
+
+        async with self._turn:
+            await self._controller.fence_refused(broker.id, is_certain)
             await asyncio.sleep(0)
 
 

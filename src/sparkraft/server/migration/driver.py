@@ -31,7 +31,6 @@ from sparkraft.protocol.messages.metadata_records import (
     EndTransactionRecord,
     ZkMigrationStateRecord,
 )
-from sparkraft.server.controller.driver import RECORDS_PER_BATCH
 from sparkraft.server.identity import StartRefused
 from sparkraft.server.sasl_config import inter_broker_login
 from sparkraft.server.zookeeper.control_channels import ControlChannels
@@ -77,6 +76,9 @@ T = TypeVar("T")
 
 PAUSE_MS, PAUSE_MS_MAX = 100, 60_000
 """Between two attempts in a state: doubled each time, as in Kafka."""
+
+RECORDS_PER_APPEND = 1_000
+"""Records of the copy that are appended and committed before the next ones."""
 
 TRANSACTION_NAME = "ZK Migration"
 
@@ -360,8 +362,8 @@ class MigrationDriver:
             raise StartRefused(f"the metadata cannot be copied from ZooKeeper: {error}") from error
         state = ZkMigrationStateRecord(zk_migration_state=MigrationState.MIGRATION)
         records += [(state, 0), (EndTransactionRecord(), 0)]
-        for start in range(0, len(records), RECORDS_PER_BATCH):
-            part = records[start : start + RECORDS_PER_BATCH]
+        for start in range(0, len(records), RECORDS_PER_APPEND):
+            part = records[start : start + RECORDS_PER_APPEND]
             await self._controller.append(part, epoch=self._epoch)
         took_ms = self._env.clock.mono_ms() - begun
         log.info("Copied %d records from ZooKeeper in %d ms", len(records), took_ms)

@@ -294,7 +294,7 @@ def _take(original: Any, oracle: IsrOracle, here: Here) -> Any:
 
 def _heartbeat(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def decide(self: Any, key: ApiKey, call: Any) -> Any:
-        decision = original(self, key, call)
+        decision = yield from original(self, key, call)
         machine = here()
         if key is ApiKey.BROKER_HEARTBEAT and machine is not None:
             oracle.on_heartbeat(self, call.request, call.now)
@@ -306,7 +306,7 @@ def _heartbeat(original: Any, oracle: IsrOracle, here: Here) -> Any:
 
 def _stale(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def stale(self: Any, now: Any) -> Any:
-        outcome = original(self, now)
+        outcome = yield from original(self, now)
         machine = here()
         if machine is not None:
             oracle.on_decided(machine, self, outcome, ON_SILENCE, now)
@@ -317,7 +317,7 @@ def _stale(original: Any, oracle: IsrOracle, here: Here) -> Any:
 
 def _refused(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def refused(self: Any, broker_id: int) -> Any:
-        outcome = original(self, broker_id)
+        outcome = yield from original(self, broker_id)
         machine = here()
         if machine is not None:
             oracle.on_decided(machine, self, outcome, ON_REFUSAL, None)

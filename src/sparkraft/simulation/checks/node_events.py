@@ -33,7 +33,6 @@ from sparkraft.raft.voters import ReplicaKey
 from sparkraft.records.batch import BATCH_OVERHEAD, crc_ok, parse_header
 from sparkraft.records.control import ControlType
 from sparkraft.records.errors import CorruptRecords
-from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft.driver import RaftDriver
 from sparkraft.simulation.checks.probe import Probe, Require, current_machine
 from sparkraft.simulation.checks.quorum_rules import Member, QuorumRules, Step
@@ -473,7 +472,7 @@ def watched(
         patch.object(Quorum, "start", _step(Quorum.start, checks, seen)),
         patch.object(ReadyQueue, "carry_out", _carry_out(checks, seen)),
         patch.object(RaftDriver, "handle_request", _request(checks, seen)),
-        patch.object(ControllerDriver, "fence_refused", _fence_refused(on_fence_refused, seen)),
+        patch.object(Controller, "fence_refused_broker", _fence_refused(on_fence_refused, seen)),
         patch.object(Controller, "decide", _registration(on_registration, silent_ms, seen)),
     ):
         yield
@@ -542,13 +541,13 @@ def _truncate(on_truncate: Callable[["Machine", Any, int], None], seen: Any) -> 
 
 
 def _fence_refused(on_fence_refused: Callable[[int, Any], None], seen: Any) -> Any:
-    original = ControllerDriver.fence_refused
+    original = Controller.fence_refused_broker
 
     @wraps(original)
-    def fence_refused(self: ControllerDriver, broker_id: int) -> None:
-        registered = self.core.latest.brokers.get(broker_id)
+    def fence_refused(self: Controller, broker_id: int) -> Any:
+        registered = self.latest.brokers.get(broker_id)
         seen(lambda _: on_fence_refused(broker_id, registered))
-        original(self, broker_id)
+        return (yield from original(self, broker_id))
 
     return fence_refused
 
@@ -563,10 +562,10 @@ def _registration(
     @wraps(original)
     def decide(self: Controller, key: ApiKey, call: Any) -> Any:
         if key is not ApiKey.BROKER_REGISTRATION:
-            return original(self, key, call)
+            return (yield from original(self, key, call))
         request = call.request
         silent = silent_ms(self, request.broker_id, call.now)
-        decision = original(self, key, call)
+        decision = yield from original(self, key, call)
         seen(lambda _: on_registration(self, request, silent))
         return decision
 
