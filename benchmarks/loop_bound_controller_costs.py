@@ -1,15 +1,23 @@
-"""Costs of the controller's decisions at the bounds of `loop_bounds`: scans, batches of records."""
+"""Costs of the controller's decisions and of brokers' reports, at the bounds of `loop_bounds`."""
+
+# ruff: noqa: SLF001 (pieces of work are mostly private)
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from benchmarks.loop_bound_costs import Costs, metadata_records, spent
+from sparkraft.base.ids import Uuid
 from sparkraft.controller import steps
 from sparkraft.controller.decision import RECORDS_PER_BATCH
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.protocol.codec import encode
 from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 from sparkraft.records.record import BatchBuilder, decode_records
+from sparkraft.server.broker import directory_assignments
+from sparkraft.server.broker.directory_assignments import DirectoryAssignments
 
 
 def image_of(count: int) -> ClusterImage:
@@ -70,7 +78,23 @@ def batch_of_a_decision() -> Costs:
     }
 
 
+def assign_directories() -> Costs:
+    """One replica of each topic, in two log directories."""
+    config: Any = SimpleNamespace(node_id=1, number=lambda _key: 1_000)
+    nothing: Any = None
+    epoch: Any = SimpleNamespace(value=1)
+    assignments = DirectoryAssignments(config, nothing, nothing, nothing, epoch)
+    count = directory_assignments.ASSIGNMENTS_MAX
+    batch: dict[tuple[bytes, int], Uuid] = {
+        (number.to_bytes(16, "big"), 0): Uuid(bytes(15) + bytes([1 + number % 2]))
+        for number in range(count)
+    }
+    what = f"make a request with {count:,} assigned directories"
+    return {what: spent(lambda: encode(assignments._request(batch), 0))}
+
+
 COSTS: dict[str, Callable[[], Costs]] = {
     "controller.steps.PIECE_PARTITIONS": scan,
     "controller.decision.RECORDS_PER_BATCH": batch_of_a_decision,
+    "server.broker.directory_assignments.ASSIGNMENTS_MAX": assign_directories,
 }

@@ -235,7 +235,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     )
     joined = base.membership.join(base, replicas)
     lifecycle = joined.lifecycle
-    assignments = DirectoryAssignments(config, metadata, base.channel, broker_epoch)
+    assignments = DirectoryAssignments(config, env, metadata, base.channel, broker_epoch)
     moves = LogDirMoves(
         config,
         env,

@@ -2,7 +2,8 @@
 
 A broker with several log dirs chooses one for each replica, and the controller must know it: when a
 directory fails, it moves the leaderships of the replicas there. Assignments are gathered for a
-moment and sent in one request; refused ones are sent again until the image shows them.
+moment and sent in one request; refused ones are sent again until the image shows them. There may be
+one for each replica of the broker, so they are examined in slices.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.metadata.features import DIRECTORIES_LEVEL
 from sparkraft.protocol.api_keys import ApiKey
 
@@ -20,14 +22,16 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.env import Env
+    from sparkraft.server.loop_turns import Turn
 
 log = logging.getLogger(__name__)
 
 GATHER_MS = 20
 """How long assignments are gathered: a topic's partitions are made one after another."""
 
-ASSIGNMENTS_MAX = 2_250
-"""Replicas in one request, Kafka's bound."""
+ASSIGNMENTS_MAX: LoopBound = 2_250
+"""Replicas in one request, Kafka's bound; a request takes 3 ms to make, as does its response."""
 
 RETRY_MS = 1_000
 """Pause after a failed request."""
@@ -39,12 +43,14 @@ class DirectoryAssignments:
     def __init__(
         self,
         config: "NodeConfig",
+        env: "Env",
         metadata: "MetadataCache",
         channel: "ControllerChannel",
         broker_epoch: "BrokerEpoch",
     ) -> None:
         self._node_id = config.node_id
         self._timeout_ms = config.number("request.timeout.ms")
+        self._env = env
         self._metadata = metadata
         self._channel = channel
         self._broker_epoch = broker_epoch
@@ -68,23 +74,34 @@ class DirectoryAssignments:
             self._wake.clear()
             if self._metadata.image.metadata_version < DIRECTORIES_LEVEL:
                 continue  # no record holds directories yet; the next change of a replica wakes us
-            self._drop_removed_replicas()
-            batch = dict(list(self._pending.items())[:ASSIGNMENTS_MAX])
+            batch = await self._next_batch(self._env.turn(self._env.work_max.partitions))
             if batch and not await self._report(batch):
                 await asyncio.sleep(RETRY_MS / 1000)
             if self._pending:
                 self._wake.set()
 
-    def _drop_removed_replicas(self) -> None:
-        """Forget replicas that are no longer assigned to this broker.
+    async def _next_batch(self, turn: "Turn") -> "dict[tuple[bytes, int], Uuid]":
+        """The assignments of the next request, examined in slices.
 
-        A replica whose directory failed stays: only the report makes the controller elect others.
+        Forgets replicas that are not assigned to this broker any more. A replica whose directory
+        failed stays: only the report makes the controller elect others.
         """
-        image = self._metadata.image
-        for topic_id, index in list(self._pending):
-            known = image.partition(Uuid(topic_id), index)
-            if known is None or self._node_id not in known.replicas:
-                del self._pending[topic_id, index]
+        batch: dict[tuple[bytes, int], Uuid] = {}
+        for key in list(self._pending):
+            if len(batch) == ASSIGNMENTS_MAX:
+                break
+            directory = self._pending.get(key)  # it may have changed since the last slice
+            if directory is not None and self._is_assigned(*key):
+                batch[key] = directory
+            else:
+                self._pending.pop(key, None)
+            if turn.is_over(1):
+                await turn.next()
+        return batch
+
+    def _is_assigned(self, topic_id: bytes, index: int) -> bool:
+        known = self._metadata.image.partition(Uuid(topic_id), index)
+        return known is not None and self._node_id in known.replicas
 
     async def _report(self, batch: "dict[tuple[bytes, int], Uuid]") -> bool:
         """Whether the controller accepted all of `batch`."""
