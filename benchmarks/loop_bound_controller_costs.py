@@ -10,6 +10,7 @@ from benchmarks.loop_bound_costs import Costs, metadata_records, spent
 from sparkraft.base.ids import Uuid
 from sparkraft.controller import steps
 from sparkraft.controller.decision import RECORDS_PER_BATCH
+from sparkraft.metadata import replay
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.protocol.codec import encode
@@ -93,8 +94,17 @@ def assign_directories() -> Costs:
     return {what: spent(lambda: encode(assignments._request(batch), 0))}
 
 
+def replay_piece() -> Costs:
+    count = replay.RECORDS_PER_PIECE
+    image = image_of(count)
+    records = changes_of(image)
+    what = f"replay {count} of the records of a large batch"
+    return {what: spent(lambda: next(replay.Replay(image).prepare(records)))}
+
+
 COSTS: dict[str, Callable[[], Costs]] = {
     "controller.steps.PIECE_PARTITIONS": scan,
     "controller.decision.RECORDS_PER_BATCH": batch_of_a_decision,
+    "metadata.replay.RECORDS_PER_PIECE": replay_piece,
     "server.broker.directory_assignments.ASSIGNMENTS_MAX": assign_directories,
 }

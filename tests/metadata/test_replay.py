@@ -3,6 +3,7 @@
 import pytest
 
 from sparkraft.base.errors import InvariantBroken
+from sparkraft.metadata import replay as replay_module
 from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.messages import metadata_records as m
 
@@ -83,3 +84,49 @@ def test_revert_keeps_the_committed_part_of_an_open_transaction():
 def test_transactions_that_do_not_match_stop_the_node(records):
     with pytest.raises(InvariantBroken):
         Replay().replay_batch(records, last_offset=0, epoch=1)
+
+
+# ---- large batches
+
+
+def test_a_batch_is_replayed_in_pieces_without_an_effect_before_its_end(monkeypatch):
+    monkeypatch.setattr(replay_module, "RECORDS_PER_PIECE", 2)
+    records = [feature(A), m.BeginTransactionRecord(), feature(B), feature(C), feature(A, 0)]
+    replay, whole = Replay(), Replay()
+    before = replay.latest
+    assert list(replay.prepare(records)) == [2, 2, 1]
+    assert replay.latest is before
+    assert not replay.in_transaction
+    applied = []
+    monkeypatch.setattr(replay_module, "apply", lambda *_: applied.append(1))
+    replay.replay_batch(records, last_offset=4, epoch=1)
+    assert not applied
+    monkeypatch.undo()
+    whole.replay_batch(records, last_offset=4, epoch=1)
+    assert replay.latest == whole.latest
+    assert replay.in_transaction
+
+
+def test_what_was_prepared_for_another_image_is_not_used():
+    replay, records = Replay(), [feature(C)]
+    replay.replay_batch([feature(A)], last_offset=0, epoch=1)
+    list(replay.prepare(records))
+    replay.replay_batch([feature(B)], last_offset=1, epoch=1)
+    replay.replay_batch(records, last_offset=2, epoch=1)
+    assert set(replay.latest.features) == {A, B, C}
+
+
+def test_what_was_prepared_before_a_revert_is_not_used():
+    replay, records = Replay(), [feature(C)]
+    replay.replay_batch([feature(A)], last_offset=0, epoch=1)
+    list(replay.prepare(records))
+    replay.revert()
+    replay.replay_batch(records, last_offset=0, epoch=2)
+    assert set(replay.latest.features) == {C}
+
+
+def test_what_was_prepared_for_other_records_is_not_used():
+    replay = Replay()
+    list(replay.prepare([feature(C)]))
+    replay.replay_batch([feature(B)], last_offset=0, epoch=1)
+    assert set(replay.latest.features) == {B}

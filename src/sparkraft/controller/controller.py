@@ -94,6 +94,10 @@ class Controller:
 
     # Replaying.
 
+    def prepare_batch(self, records: Sequence[Any]) -> Iterator[int]:
+        """Do the work of `replay_committed` or `replay_appended` in pieces, without an effect."""
+        return self._replay.prepare(records)
+
     def replay_committed(
         self, records: Sequence[Any], *, base_offset: int, last_offset: int, epoch: int
     ) -> bool:

@@ -13,7 +13,7 @@ from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from sparkraft.raft.events import LeaderAndEpoch
 from sparkraft.records.record import BatchBuilder
-from sparkraft.server.raft import snapshot_load
+from sparkraft.server.raft import commit_publisher, snapshot_load
 from sparkraft.server.raft.commit_publisher import CommitPublisher
 from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from sparkraft.storage.snapshot_files import SnapshotData, SnapshotId, snapshot_batches
@@ -54,9 +54,10 @@ class Log:
         self.latest_snapshot, self.start = snapshot, Offset(offset)
         self.batches = []
 
-    def append(self, offset: int, record: Any) -> None:
+    def append(self, offset: int, *records: Any) -> None:
         builder = BatchBuilder(base_offset=offset, leader_epoch=1)
-        builder.append(0, None, encode_metadata_record(record, 0))
+        for record in records:
+            builder.append(0, None, encode_metadata_record(record, 0))
         self.batches.append((offset, builder.build()))
 
     def open_snapshot(self, snapshot: SnapshotId) -> SnapshotData:
@@ -94,6 +95,15 @@ class Seen:
 
     def on_leader_change(self, leader_id: BrokerId | None, epoch: LeaderEpoch) -> None:
         self.calls.append(("leader", leader_id, epoch))
+
+
+class Preparing(Seen):
+    """Prepares large batches record by record."""
+
+    def prepare_commit(self, batch: CommittedBatch) -> Iterator[int]:
+        for _ in batch.records:
+            self.prepared += 1
+            yield 1
 
 
 class World:
@@ -278,3 +288,72 @@ def test_a_load_that_cannot_end_shows_nothing(ends: str) -> None:
         )
 
     asyncio.run(work())
+
+
+# ---- large batches
+
+
+@pytest.fixture
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_publisher, "RECORDS_PER_ITERATION", 10)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_large_batch_is_prepared_in_pieces_and_published_whole() -> None:
+    async def scenario() -> None:
+        first, second = Preparing(), Seen()
+        world = World(first, second)
+        world.log.append(0, topic(0))
+        world.log.append(1, *(topic(n) for n in range(1, 31)))
+        world.log.append(31, topic(31))
+        world.commit(32)
+        assert first.calls == [("commit", 0)]
+        await world.until(lambda: first.prepared == 15)
+        assert second.calls == [("commit", 0)]
+        world.elect(2, 5)  # does not wait
+        await asyncio.sleep(0)
+        assert second.calls == [("commit", 0), ("leader", 2, 5)]
+        iterations = await world.until(lambda: ("commit", 31) in first.calls)
+        assert iterations > 10
+        assert first.prepared == 30
+        assert [call for call in second.calls if call[0] == "commit"] == [
+            ("commit", 0),
+            ("commit", 1),
+            ("commit", 31),
+        ]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_an_own_large_batch_is_prepared_too() -> None:
+    async def scenario() -> None:
+        seen = Preparing()
+        world = World(seen)
+        records = [topic(n) for n in range(20)]
+        batch = CommittedBatch(Offset(0), Offset(19), LeaderEpoch(1), Millis(0), 100, records)
+        world.publisher.remember(batch)
+        world.commit(20)
+        assert not seen.calls
+        await world.until(lambda: seen.calls)
+        assert seen.prepared == 20
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_truncation_abandons_a_batch_that_is_being_prepared() -> None:
+    async def scenario() -> None:
+        seen = Preparing()
+        world = World(seen)
+        world.log.append(0, *(topic(n) for n in range(30)))
+        world.commit(30)
+        await world.until(lambda: seen.prepared == 15)
+        world.publisher.forget()
+        world.log.batches.clear()
+        world.log.append(0, topic(0))
+        world.commit(1)
+        await world.until(lambda: seen.calls)
+        assert seen.calls == [("commit", 0)]
+
+    asyncio.run(scenario())

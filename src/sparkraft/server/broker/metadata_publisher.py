@@ -22,7 +22,7 @@ from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.messages.metadata_records import ConfigRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sparkraft.base.ids import BrokerId, LeaderEpoch
     from sparkraft.controller.controller import Controller
@@ -124,6 +124,11 @@ class MetadataPublisher:
         self._seen = batch.last_offset
         self._take_image()
 
+    def prepare_commit(self, batch: "CommittedBatch") -> "Iterator[int]":
+        """Replay a committed batch in pieces, unless the controller does."""
+        if self._own is not None:
+            yield from self._own.prepare(batch.records)
+
     def on_snapshot(self, image: "ClusterImage") -> None:
         """Replace the image by a snapshot's."""
         if self._own is not None:
@@ -166,7 +171,7 @@ class MetadataPublisher:
                 self._changed.add(topic_id)
             return
         topic_id = getattr(record, "topic_id", None)
-        if topic_id is not None:
+        if topic_id is not None and topic_id not in self._changed:
             self._changed.add(Uuid(topic_id))
 
     def _take_image(self) -> None:

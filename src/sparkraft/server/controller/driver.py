@@ -338,6 +338,11 @@ class ControllerDriver:
             self._core.commit(batch.last_offset)
         self._release(batch.last_offset)
 
+    def prepare_commit(self, batch: "CommittedBatch") -> "Iterator[int]":
+        """Replay records of another controller in pieces."""
+        if batch.last_offset > self._core.latest.offset:
+            yield from self._core.prepare_batch(batch.records)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Complete requests that wait for offsets which hold raft's own records."""
         self._release(high_watermark - 1)

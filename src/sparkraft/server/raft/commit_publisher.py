@@ -3,6 +3,7 @@
 Invariants:
     * A listener gets every batch with records once, in order, and none above the high watermark.
     * An event-loop iteration publishes a bounded number of batches.
+    * A large batch is decoded and replayed in pieces, and all its listeners get it whole.
 
 A listener that is new, or below the start of the log, gets the image of the latest snapshot. It is
 made in pieces (`snapshot_load`), one in each iteration. Commits wait until it is complete, and all
@@ -12,7 +13,7 @@ once. If a newer snapshot replaces the log, the load starts again with that one.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
@@ -22,6 +23,7 @@ from sparkraft.raft.events import LeaderAndEpoch
 from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.record import decode_records
 from sparkraft.server.raft.metadata_log_listener import (
+    BatchPreparer,
     CommittedBatch,
     HighWatermarkListener,
     MetadataLogListener,
@@ -36,8 +38,8 @@ BATCHES_PER_ITERATION: LoopBound = 64
 """Batches published in one event-loop iteration: a millisecond, if each has one record."""
 
 RECORDS_PER_ITERATION: LoopBound = 500
-"""Records after which no other batch is published in the same event-loop iteration: about 4 ms. One
-batch is never split, since subscribers see its records together."""
+"""Records after which no other batch is published in the same event-loop iteration: about 4 ms. A
+batch with more is decoded and replayed in pieces of this size before it is published."""
 
 READ_BYTES = 1 << 20
 
@@ -103,6 +105,8 @@ class CommitPublisher:
         self._snapshot_records_max = snapshot_records_max
         self._load: SnapshotLoad | None = None
         self._read: deque[tuple[BatchHeader, memoryview]] = deque()
+        self._large: tuple[Offset, Iterator[CommittedBatch | None]] | None = None
+        """A large batch that is being prepared: its offset, and the pieces of work left."""
 
     def register(self, listener: MetadataLogListener) -> None:
         """Publish everything to `listener`, beginning with the latest snapshot."""
@@ -119,6 +123,7 @@ class CommitPublisher:
         """Drop batches kept or read ahead, after a truncation."""
         self._recent.clear()
         self._read.clear()
+        self._large = None
 
     def set_leader(self, leader: LeaderAndEpoch, epoch_start: Offset) -> None:
         """Set the leader; `epoch_start` is the first offset of the epoch if this node leads it."""
@@ -132,7 +137,7 @@ class CommitPublisher:
     def stop(self) -> None:
         """Publish nothing more; abandon a load."""
         self._stopped = True
-        self._load = None
+        self._load = self._large = None
 
     def advance(self) -> None:
         """Publish what is committed: a bounded amount now, the rest in later iterations."""
@@ -213,8 +218,13 @@ class CommitPublisher:
         return SnapshotLoad(snapshot, data, self._snapshot_records_max, prepare)
 
     def _publish(self, offset: Offset) -> int:
-        """Give the batch at `offset` to the listeners that are next; its number of records."""
+        """Give the batch at `offset` to the listeners that are next; its number of records.
+
+        A large one gets a piece of its preparation instead, until it is prepared.
+        """
         batch = self._batch_at(offset)
+        if batch is None:
+            return RECORDS_PER_ITERATION
         for context in self._contexts:
             if context.next_offset != offset:
                 continue
@@ -228,7 +238,24 @@ class CommitPublisher:
             self._on_applied(batch.append_time_ms)
         return len(batch.records)
 
-    def _batch_at(self, offset: Offset) -> CommittedBatch:
+    def _batch_at(self, offset: Offset) -> CommittedBatch | None:
+        """The batch at `offset`; None if it is large and not prepared yet."""
+        if self._large is None or self._large[0] != offset:
+            found = self._find(offset)
+            if _count(found) <= RECORDS_PER_ITERATION:
+                return found if isinstance(found, CommittedBatch) else _decode(*found)
+            prepare = [
+                context.listener.prepare_commit
+                for context in self._contexts
+                if context.next_offset == offset and isinstance(context.listener, BatchPreparer)
+            ]
+            self._large = offset, _in_pieces(found, prepare)
+        batch = next(self._large[1])
+        if batch is not None:
+            self._large = None
+        return batch
+
+    def _find(self, offset: Offset) -> CommittedBatch | tuple[BatchHeader, memoryview]:
         recent = self._recent
         while recent and recent[0].base_offset < offset:
             recent.popleft()
@@ -240,8 +267,7 @@ class CommitPublisher:
         if not self._read or self._read[0][0].base_offset > offset:
             pieces = self._log.read(offset, up_to=self._high_watermark, max_bytes=READ_BYTES)
             self._read = deque(found for piece in pieces for found in iter_batches(piece))
-        header, view = self._read[0]
-        return _decode(header, view)
+        return self._read[0]
 
     def _report_leader(self, context: _Context) -> None:
         leader = self._leader
@@ -252,11 +278,40 @@ class CommitPublisher:
         context.report_leader(leader)
 
 
+def _count(found: CommittedBatch | tuple[BatchHeader, memoryview]) -> int:
+    return len(found.records) if isinstance(found, CommittedBatch) else found[0].records_count
+
+
+def _in_pieces(
+    found: CommittedBatch | tuple[BatchHeader, memoryview],
+    prepare: Sequence[Callable[[CommittedBatch], Iterator[int]]],
+) -> Iterator[CommittedBatch | None]:
+    """Decode a large batch and let its listeners prepare; yields None after each piece."""
+    if isinstance(found, CommittedBatch):
+        batch = found
+    else:
+        header, view = found
+        records: list[Any] = []
+        for record in decode_records(view):
+            records.append(decode_metadata_record(record.value or b"")[0])
+            if not len(records) % RECORDS_PER_ITERATION:
+                yield None
+        batch = _committed(header, view, records)
+    for each in prepare:
+        for _ in each(batch):
+            yield None
+    yield batch
+
+
 def _decode(header: BatchHeader, view: memoryview) -> CommittedBatch:
     records: list[Any] = []
     if not header.is_control:
         values = (record.value or b"" for record in decode_records(view))
         records = [decode_metadata_record(value)[0] for value in values]
+    return _committed(header, view, records)
+
+
+def _committed(header: BatchHeader, view: memoryview, records: list[Any]) -> CommittedBatch:
     return CommittedBatch(
         Offset(header.base_offset),
         header.last_offset,

@@ -55,6 +55,18 @@ class HighWatermarkListener(Protocol):
 
 
 @runtime_checkable
+class BatchPreparer(Protocol):
+    """Optional for a `MetadataLogListener`: replays a large batch before it takes effect."""
+
+    def prepare_commit(self, batch: CommittedBatch) -> Iterator[int]:
+        """Do what `on_commit` with this batch needs, in pieces, without an effect.
+
+        It may be abandoned after any piece.
+        """
+        ...
+
+
+@runtime_checkable
 class SnapshotPreparer(Protocol):
     """Optional for a `MetadataLogListener`: has work of its own before it can take a snapshot."""
 

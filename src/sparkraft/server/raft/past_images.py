@@ -29,7 +29,7 @@ from sparkraft.server.raft.committed_log import (
 from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from sparkraft.records.batch import BatchHeader
     from sparkraft.storage.raft_log import RaftLog
@@ -231,6 +231,6 @@ def _replay_batch(
         yield RECORD_UNITS * len(piece)
 
 
-def _commit(replay: Replay, records: "Iterable[Any]", last_offset: int, epoch: int) -> None:
+def _commit(replay: Replay, records: "Sequence[Any]", last_offset: int, epoch: int) -> None:
     replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
     replay.commit(last_offset)
