@@ -9,7 +9,9 @@ from typing import Any
 from benchmarks.loop_bound_costs import Costs, metadata_records, spent
 from sparkraft.base.ids import Uuid
 from sparkraft.controller import steps
-from sparkraft.controller.decision import RECORDS_PER_BATCH
+from sparkraft.controller.controller import Controller
+from sparkraft.controller.decision import RECORDS_MAX, RECORDS_PER_BATCH
+from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata import replay
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
@@ -19,6 +21,8 @@ from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.server.broker import directory_assignments
 from sparkraft.server.broker.directory_assignments import DirectoryAssignments
+from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+from sparkraft.server.env import SystemEntropy
 
 
 def image_of(count: int) -> ClusterImage:
@@ -102,9 +106,33 @@ def replay_piece() -> Costs:
     return {what: spent(lambda: next(replay.Replay(image).prepare(records)))}
 
 
+def append_large() -> Costs:
+    """The last piece: all others were encoded and replayed before."""
+    image = image_of(RECORDS_MAX)
+    records = changes_of(image)
+    encoded = BatchBuilder()
+    for record in records:
+        encoded.append(0, None, encode_metadata_record(record, 0))
+    controller = Controller(ControllerConfig(cluster_id="c", node_id=1), SystemEntropy())
+    publisher = MetadataPublisher(controller)
+
+    def append() -> None:
+        assert encoded.build()
+        controller._note(records, 0)
+
+    def note() -> None:
+        publisher._changed.clear()
+        for record in records:
+            publisher._note(record)
+
+    count = f"{RECORDS_MAX:,} records"
+    return {f"append a batch of {count}": spent(append), f"find topics in {count}": spent(note)}
+
+
 COSTS: dict[str, Callable[[], Costs]] = {
     "controller.steps.PIECE_PARTITIONS": scan,
     "controller.decision.RECORDS_PER_BATCH": batch_of_a_decision,
+    "controller.decision.RECORDS_MAX": append_large,
     "metadata.replay.RECORDS_PER_PIECE": replay_piece,
     "server.broker.directory_assignments.ASSIGNMENTS_MAX": assign_directories,
 }

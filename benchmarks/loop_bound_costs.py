@@ -15,7 +15,6 @@ from prometheus_client.core import GaugeMetricFamily
 
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.base.loop_work import LOOP_WORK_MAX
-from sparkraft.controller import decision
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.controller.past_events import PartitionEvent
 from sparkraft.coordinator.group.records import decode_record as decode_group_record
@@ -540,7 +539,6 @@ COSTS: dict[str, Callable[[], Costs]] = {
     "server.raft.snapshot_writer.SLICE_RECORDS": lambda: encode_records(
         snapshot_writer.SLICE_RECORDS
     ),
-    "controller.decision.RECORDS_MAX": lambda: apply_records(decision.RECORDS_MAX),
     "server.coordinator.shard_log.WHOLE_VALUE_BYTES_MAX": decode_value,
     "coordinator.transaction.shard.IDS_PER_STEP": examine_ids,
     "coordinator.transaction.shard.EXPIRED_PER_STEP": expire_ids,

@@ -34,12 +34,6 @@ COSTS: dict[str, Callable[[], dict[str, float]]] = {
 """Bound, as `module.NAME` below `sparkraft` → measures the pieces at that bound: name → CPU ms."""
 
 
-WHOLE = {
-    "controller.decision.RECORDS_MAX": "one batch of the metadata log, which is applied whole",
-}
-"""Bounds whose pieces cannot be cut, with the reason; their time is not promised."""
-
-
 def bounds(only: str = "") -> int:
     """Print the cost at each bound whose name contains `only`; 1 if one is above 10 ms."""
     table = Table("One piece of work on the event loop at each of its bounds")
@@ -48,11 +42,8 @@ def bounds(only: str = "") -> int:
             continue
         for what, taken in measure().items():
             name = f"`{bound}`: {what}"
-            if bound in WHOLE:
-                name += f" ({WHOLE[bound]})"
-            promised = None if bound in WHOLE else 1
             ratio = taken / PIECE_MS_MAX
-            table.add(Row(name, f"{taken:.2f} ms", "10 ms", ratio, at_most=promised))
+            table.add(Row(name, f"{taken:.2f} ms", "10 ms", ratio, at_most=1))
     table.print()
     return 0 if table.met else 1
 

@@ -12,6 +12,7 @@ from sparkraft.server.broker.append_queue import AppendQueue
 from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.shared_reads import COLD, SharedReads
+from sparkraft.server.controller.decision_queue import DecisionQueue
 from sparkraft.server.coordinator.shard_log import LOAD_STEP_BYTES, ShardLog
 from sparkraft.server.loop_turns import Turn
 from sparkraft.storage.log_dir import DiskJob
@@ -76,6 +77,19 @@ def _slices_without_an_end() -> Patches:
         self._left = self._units_max
 
     return [(Turn, "next", next_slice)]
+
+
+@_plant("the controller makes a long decision in one piece", "L1")
+def _uncut_decisions() -> Patches:
+    def run(self: DecisionQueue, steps: Any) -> Any:
+        turn = self._new_turn()
+        while True:
+            try:
+                turn.is_over(next(steps))
+            except StopIteration as end:
+                return end.value
+
+    return [(DecisionQueue, "run", run)]
 
 
 # ---- work in threads

@@ -21,6 +21,7 @@ from sparkraft.server.broker.lifecycle import BrokerLifecycle
 from sparkraft.server.broker.metadata_publisher import MetadataPublisher
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.controller import snapshots
+from sparkraft.server.controller.decision_queue import DecisionQueue
 from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft import driver as raft_driver
 from sparkraft.server.raft.commit_publisher import CommitPublisher
@@ -176,6 +177,11 @@ def _producer_ids_from_the_beginning() -> Patches:
 @_mutant("no leader is elected when a broker comes back", "C10")
 def _no_election_for_a_returning_broker() -> Patches:
     return [(brokers, "elect_for_returning_broker", lambda _changes, _broker_id: iter(()))]
+
+
+@_mutant("short decisions are made between the slices of a long one", "C3")
+def _decisions_between_slices() -> Patches:
+    return [(DecisionQueue, "is_busy", property(lambda _: False))]
 
 
 @_mutant(

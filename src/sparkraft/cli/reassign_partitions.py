@@ -166,12 +166,13 @@ async def _propose(
     def place(
         racks: list[tuple[int, str | None]], partitions: int, replication_factor: int
     ) -> list[list[int]]:
-        return place_replicas(
+        placed = place_replicas(
             [UsableBroker(broker, rack, fenced=False) for broker, rack in racks],
             partitions=partitions,
             replication_factor=replication_factor,
             entropy=SystemEntropy(),
         )
+        return list(placed)
 
     nodes = [n for n in (await tool.admin.describe_cluster()).nodes if n.id in brokers]
     use_racks = not tool.values.disable_rack_aware

@@ -9,7 +9,7 @@ Example, racks A B C of three brokers each and every starting point zero:
     partition 0: A0 B0 C0    partition 1: B1 C1 A1    partition 2: C2 A2 B2
 """
 
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any, NamedTuple
 
 from sparkraft.base.env import Entropy
@@ -26,15 +26,17 @@ class UsableBroker(NamedTuple):
 
 def place_replicas(
     brokers: Iterable[UsableBroker], *, partitions: int, replication_factor: int, entropy: Entropy
-) -> list[list[int]]:
+) -> Iterator[list[int]]:
     """Place the replicas of `partitions` new partitions, each list with the preferred leader first.
+
+    Placements are made while the result is iterated.
 
     Raises:
         KafkaError: INVALID_REPLICATION_FACTOR if too few brokers are registered or unfenced.
     """
     stripes = _Stripes(sorted(brokers), entropy)
     stripes.check(replication_factor)
-    return [stripes.next_replicas(replication_factor) for _ in range(partitions)]
+    return (stripes.next_replicas(replication_factor) for _ in range(partitions))
 
 
 def _shuffle(items: MutableSequence[Any], entropy: Entropy) -> None:

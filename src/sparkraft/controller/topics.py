@@ -16,6 +16,7 @@ from sparkraft.controller.configs import Change, Operation, alter_resource
 from sparkraft.controller.decision import Decision, VersionedRecord, check_room
 from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.placement import place_replicas
+from sparkraft.controller.steps import Steps
 from sparkraft.metadata.configs.describe import BrokerSources, describe_topic
 from sparkraft.metadata.image import ResourceType, Topic
 from sparkraft.metadata.partition_state import RECOVERED, PartitionState
@@ -34,10 +35,13 @@ CONFIGS_VERSION = 5
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Maximum partitions of one request, as in Kafka."""
 
+NEW_UNITS = 2
+"""Units of work of a new partition, without its record."""
+
 _REPLICATION_FACTOR_MAX = (1 << 15) - 1
 
 
-def create_topics(context: DecisionContext, call: Call[k19.CreateTopicsRequest]) -> Decision:
+def create_topics(context: DecisionContext, call: Call[k19.CreateTopicsRequest]) -> Steps[Decision]:
     """Decide a CreateTopics request."""
     request = call.request
     _check_total(context, request)
@@ -50,7 +54,7 @@ def create_topics(context: DecisionContext, call: Call[k19.CreateTopicsRequest])
         if topic.name in duplicates:
             continue
         try:
-            made, result = _create_topic(context, topic, names, described)
+            made, result = yield from _create_topic(context, topic, names, described)
             call.apply_partition_change_quota(result.num_partitions)
             check_room(records, made)
             records += made
@@ -126,7 +130,7 @@ def _create_topic(
     topic: k19.CreatableTopic,
     names: _CollidingNames,
     described: "_DescribedConfigs",
-) -> tuple[list[VersionedRecord], k19.CreatableTopicResult]:
+) -> Steps[tuple[list[VersionedRecord], k19.CreatableTopicResult]]:
     name = topic.name
     if name == METADATA_TOPIC:
         wrong = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
@@ -139,18 +143,12 @@ def _create_topic(
         wrong = f"Topic '{name}' collides with existing topic: {rival}"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     config_records = _topic_configs(context, topic)
-    partitions = (
-        _assigned_partitions(context, topic)
-        if topic.assignments
-        else _placed_partitions(context, topic)
-    )
+    make = _assigned_partitions if topic.assignments else _placed_partitions
+    partitions = yield from make(context, topic)
     topic_id = random_uuid(context.entropy)
     records: list[VersionedRecord] = [(TopicRecord(name=name, topic_id=topic_id), 0)]
     records += config_records
-    records += [
-        partition_record(topic_id, index, partition, context.metadata_level)
-        for index, partition in sorted(partitions.items())
-    ]
+    records += yield from _partition_records(context, topic_id, partitions)
     return records, _created(topic, topic_id, partitions, described)
 
 
@@ -167,7 +165,7 @@ def _topic_configs(context: DecisionContext, topic: k19.CreatableTopic) -> list[
 
 def _assigned_partitions(
     context: DecisionContext, topic: k19.CreatableTopic
-) -> dict[int, PartitionState]:
+) -> Steps[dict[int, PartitionState]]:
     if topic.replication_factor != -1:
         wrong = (
             "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -188,6 +186,7 @@ def _assigned_partitions(
         partitions[index] = _new_partition(
             context, assignment.broker_ids, partial(_no_live_replica, index)
         )
+        yield NEW_UNITS
     if sorted(partitions) != list(range(len(partitions))):
         wrong = "partitions should be a consecutive 0-based integer sequence"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
@@ -196,7 +195,7 @@ def _assigned_partitions(
 
 def _placed_partitions(
     context: DecisionContext, topic: k19.CreatableTopic
-) -> dict[int, PartitionState]:
+) -> Steps[dict[int, PartitionState]]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         wrong = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
@@ -210,7 +209,7 @@ def _placed_partitions(
     if factor == -1:
         factor = context.config.default_replication_factor
     try:
-        return _place(context, first=0, count=count, factor=factor)
+        return (yield from _place(context, first=0, count=count, factor=factor))
     except _PlacementError as error:
         raise _unplaceable(factor, error.detail) from error
 
@@ -226,7 +225,7 @@ def _unplaceable(factor: int, why: str) -> KafkaError:
 
 def _place(
     context: DecisionContext, *, first: int, count: int, factor: int
-) -> dict[int, PartitionState]:
+) -> Steps[dict[int, PartitionState]]:
     try:
         placed = place_replicas(
             context.usable_brokers(),
@@ -240,10 +239,21 @@ def _place(
     def no_live_broker() -> KafkaError:
         return _unplaceable(factor, "All brokers are currently fenced or in controlled shutdown.")
 
-    return {
-        first + number: _new_partition(context, replicas, no_live_broker)
-        for number, replicas in enumerate(placed)
-    }
+    partitions = {}
+    for index, replicas in enumerate(placed, first):
+        partitions[index] = _new_partition(context, replicas, no_live_broker)
+        yield NEW_UNITS
+    return partitions
+
+
+def _partition_records(
+    context: DecisionContext, topic_id: Uuid, partitions: dict[int, PartitionState]
+) -> Steps[list[VersionedRecord]]:
+    records = []
+    for index, partition in sorted(partitions.items()):
+        records.append(partition_record(topic_id, index, partition, context.metadata_level))
+        yield 1
+    return records
 
 
 def _no_live_replica(index: int) -> KafkaError:
@@ -465,7 +475,7 @@ class _Deletions:
 
 def create_partitions(
     context: DecisionContext, call: Call[k37.CreatePartitionsRequest]
-) -> Decision:
+) -> Steps[Decision]:
     """Decide a CreatePartitions request."""
     request = call.request
     duplicates = _repeated([topic.name for topic in request.topics])
@@ -483,7 +493,7 @@ def create_partitions(
             continue
         result = k37.CreatePartitionsTopicResult(name=topic.name)
         try:
-            made = _add_partitions(context, topic)
+            made = yield from _add_partitions(context, topic)
             call.apply_partition_change_quota(len(made))
             check_room(records, made)
             records += made
@@ -499,7 +509,7 @@ def create_partitions(
 
 def _add_partitions(
     context: DecisionContext, wanted: k37.CreatePartitionsTopic
-) -> list[VersionedRecord]:
+) -> Steps[list[VersionedRecord]]:
     topic = context.image.topic(wanted.name)
     if topic is None:
         wrong = "This server does not host this topic-partition."
@@ -521,18 +531,15 @@ def _add_partitions(
         )
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        partitions = _place(context, first=have, count=additional, factor=factor)
+        partitions = yield from _place(context, first=have, count=additional, factor=factor)
     else:
-        partitions = _manually_added(context, topic, wanted, factor)
-    return [
-        partition_record(topic.id, index, partition, context.metadata_level)
-        for index, partition in sorted(partitions.items())
-    ]
+        partitions = yield from _manually_added(context, topic, wanted, factor)
+    return (yield from _partition_records(context, topic.id, partitions))
 
 
 def _manually_added(
     context: DecisionContext, topic: Topic, wanted: k37.CreatePartitionsTopic, factor: int
-) -> dict[int, PartitionState]:
+) -> Steps[dict[int, PartitionState]]:
     assignments = wanted.assignments or []
     have = len(topic.partitions)
     if len(assignments) != wanted.count - have:
@@ -548,4 +555,5 @@ def _manually_added(
         partitions[index] = _new_partition(
             context, assignment.broker_ids, partial(_no_live_replica, index)
         )
+        yield NEW_UNITS
     return partitions

@@ -369,6 +369,11 @@ class BatchBuilder:
         self.count += count
         self.last_offset_delta += count
 
+    def place(self, *, base_offset: int, leader_epoch: int) -> None:
+        """Set the offset of the first record and the epoch, if they are known only at the end."""
+        self._base_offset = base_offset
+        self._leader_epoch = leader_epoch
+
     def build(self) -> bytes:
         """Return the finished batch with its CRC; `b""` if nothing was appended."""
         if self.count == 0:

@@ -1,7 +1,7 @@
 """The controller's driver on a raft that is a list: decisions, commits, leadership, timers."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import RECORDS_PER_BATCH
 from sparkraft.controller.decision_context import ControllerConfig
+from sparkraft.metadata import replay
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
@@ -27,6 +28,7 @@ from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from tests.controller.cluster_of import CLUSTER_ID, Cluster, Dice
 
 BOUND_S = 60
+ITERATIONS_MAX = 10_000
 
 
 class Clock:
@@ -58,7 +60,14 @@ class ListRaft:
     def voters(self) -> VoterSet:
         return VoterSet.of([Voter(key=ReplicaKey(BrokerId(1)), endpoints=())])
 
-    def append_now(self, records: list[tuple[Any, int]], *, epoch: int) -> Offset:
+    def encode(self, records: list[tuple[Any, int]]) -> Generator[int, None, str]:
+        yield len(records)
+        return "encoded"
+
+    def append_now(
+        self, records: list[tuple[Any, int]], *, epoch: int, encoded: str | None
+    ) -> Offset:
+        assert (encoded is not None) == (len(records) > RECORDS_PER_BATCH)
         if self.refuse:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         base = self.log_end_offset
@@ -125,10 +134,13 @@ class World:
         return await self.ask(ApiKey.BROKER_HEARTBEAT, request)
 
     async def ask(self, key: ApiKey, request: Any, version: int = 7) -> Any:
-        """Submit, commit what came of it, and wait for the answer."""
+        """Submit, commit what comes of it, and wait for the answer."""
         asked = asyncio.ensure_future(self.driver.submit(key, request, version=version))
-        await asyncio.sleep(0)
-        self.commit()
+        for _ in range(ITERATIONS_MAX):
+            await asyncio.sleep(0)
+            self.commit()
+            if asked.done():
+                break
         return await asyncio.wait_for(asked, BOUND_S)
 
 
@@ -416,7 +428,7 @@ def fencing(world: World, **fields: Any) -> "asyncio.Future[Any]":
 
 async def until(holds: Callable[[], bool]) -> int:
     """Return how many iterations of the loop it takes until this holds."""
-    for count in range(10 * PARTITIONS):
+    for count in range(ITERATIONS_MAX):
         if holds():
             return count
         await asyncio.sleep(0)
@@ -451,6 +463,37 @@ def test_a_long_decision_is_made_in_slices_and_appended_in_batches():
         world.raft.batches.append(last)
         world.commit()
         assert (await asyncio.wait_for(asked, BOUND_S)).is_fenced
+
+    run(scenario)
+
+
+def test_a_large_atomic_decision_is_one_batch_made_in_slices(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(replay, "RECORDS_PER_PIECE", 10)
+    applied: list[int] = []
+    apply = replay.apply
+    monkeypatch.setattr(replay, "apply", lambda *both: applied.append(1) or apply(*both))
+
+    async def scenario(world: World) -> None:
+        await of_many_partitions(world)
+        world.units_max = 10
+        request = topics("new")
+        request.topics[0].num_partitions = PARTITIONS
+        before, image = len(world.raft.batches), world.core.latest
+        asked = asyncio.ensure_future(world.driver.submit(ApiKey.CREATE_TOPICS, request, version=7))
+        applied.clear()
+        most = 0
+        while len(world.raft.batches) == before:
+            assert world.core.latest is image  # nothing of it is seen
+            done = len(applied)
+            await asyncio.sleep(0)
+            most = max(most, len(applied) - done)
+        assert most == replay.RECORDS_PER_PIECE
+        assert len(applied) == PARTITIONS + 1
+        (batch,) = world.raft.batches[before:]
+        assert len(batch.records) == PARTITIONS + 1
+        world.commit()
+        assert (await asyncio.wait_for(asked, BOUND_S)).topics[0].error_code == 0
+        assert len(world.driver.image.topic("new").partitions) == PARTITIONS  # type: ignore[union-attr]
 
     run(scenario)
 

@@ -439,6 +439,9 @@ class ControllerDriver:
     ) -> "Steps[int]":
         """Append a decision's records and replay them, batch by batch.
 
+        A batch is appended and takes effect in one event-loop iteration. The records of a large
+        one, which is atomic, are encoded and replayed before.
+
         Returns the last offset that the decision has written or could have read. `to_log` logs the
         elections.
 
@@ -449,35 +452,33 @@ class ControllerDriver:
         """
         records, elections = decision.records, deque(decision.elections)
         size = len(records) if decision.atomic else RECORDS_PER_BATCH
+        if len(records) >= RECORDS_PER_BATCH:  # this slice frees the decision's image
+            yield RECORDS_PER_BATCH * RECORD_UNITS
         for start in range(0, len(records), max(size, 1)):
-            part = records[start : start + size]
+            part = list(records[start : start + size])
+            messages = [record for record, _ in part]
+            encoded = None
+            if len(part) > RECORDS_PER_BATCH:
+                encoded = yield from self._raft.encode(part)
+                yield from self._core.prepare_batch(messages)
+            offset = self._raft.append_now(part, epoch=epoch, encoded=encoded)
+            if self._epoch != epoch:
+                raise _deposed()
             elected = _elections_in(part, elections)
-            self._append(part, elected, epoch)
+            self._core.replay_appended(
+                messages,
+                last_offset=offset,
+                epoch=epoch,
+                elections=elected,
+                wall_ms=self._clock.wall_ms(),
+            )
+            self._last_append_ms = self._clock.mono_ms()
             for election in elected if to_log else ():
                 _log_election(election)
                 yield RECORD_UNITS
             if start + size < len(records):
                 yield len(part) * RECORD_UNITS
         return self._core.latest.offset
-
-    def _append(
-        self,
-        part: "Sequence[VersionedRecord]",
-        elections: "Sequence[Election]",
-        epoch: LeaderEpoch,
-    ) -> None:
-        """Append one batch and replay it, in one event-loop iteration."""
-        offset = self._raft.append_now(list(part), epoch=epoch)
-        if self._epoch != epoch:
-            raise _deposed()
-        self._core.replay_appended(
-            [record for record, _ in part],
-            last_offset=offset,
-            epoch=epoch,
-            elections=elections,
-            wall_ms=self._clock.wall_ms(),
-        )
-        self._last_append_ms = self._clock.mono_ms()
 
     async def _committed_up_to(self, offset: int) -> None:
         if offset <= self._committed:

@@ -19,13 +19,13 @@ Not here: decisions (`sparkraft.raft`), when to take a snapshot (`server.control
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
-from sparkraft.protocol.framing import encode_metadata_record
+from sparkraft.controller.steps import complete
 from sparkraft.raft import events
 from sparkraft.raft.events import LeaderAndEpoch, QuorumConfig, Ready
 from sparkraft.raft.quorum import Quorum
@@ -45,7 +45,6 @@ from sparkraft.server.raft.status import QuorumStatus
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.quorum_state import read_quorum_state, write_quorum_state
 from sparkraft.storage.raft_log import RaftLog
-from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparkraft.metadata.snapshot import VersionedRecord
@@ -203,21 +202,32 @@ class RaftDriver(QuorumStatus):
         """
         return self.append_now(records, epoch=epoch)
 
-    def append_now(self, records: list[tuple[Any, int]], *, epoch: int) -> Offset:
-        """As `append`, synchronously: nothing can come between a decision and its append."""
+    def encode(self, records: list[tuple[Any, int]]) -> "Generator[int, None, OwnRecords]":
+        """Encode a batch for `append_now` in pieces; yields their records.
+
+        Raises:
+            KafkaError: RECORD_LIST_TOO_LARGE.
+        """
+        return OwnRecords.of(records, self._clock.wall_ms())
+
+    def append_now(
+        self,
+        records: list[tuple[Any, int]],
+        *,
+        epoch: int,
+        encoded: OwnRecords | None = None,
+    ) -> Offset:
+        """As `append`, synchronously: nothing can come between a decision and its append.
+
+        `encoded` is what `encode` has made of the records.
+        """
         if not 0 < len(records) <= BATCH_RECORDS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"a batch holds 1 to {BATCH_RECORDS_MAX} records, not {len(records)}",
             )
-        values = [encode_metadata_record(message, version) for message, version in records]
-        size = sum(map(len, values))
-        if size > BATCH_BYTES_MAX:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed {BATCH_BYTES_MAX}"
-            )
-        payload = OwnRecords(values, [message for message, _ in records])
-        request = events.Append(epoch=LeaderEpoch(epoch), count=len(values), payload=payload)
+        payload = encoded or complete(self.encode(records))
+        request = events.Append(epoch=LeaderEpoch(epoch), count=len(records), payload=payload)
         response = self._handle_now(request)
         if isinstance(response, events.Appended):
             return response.last_offset

@@ -10,16 +10,21 @@ Not here: the bytes of batches (`records`), snapshot files (`snapshot_installer`
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis
+from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.raft import events
+from sparkraft.records.record import BatchBuilder
 from sparkraft.server.raft import records as log_records
 from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from sparkraft.server.raft.snapshot_installer import SnapshotInstaller
+from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
@@ -35,8 +40,28 @@ log = logging.getLogger("sparkraft.raft")
 class OwnRecords:
     """The payload of a leader's own batch: encoded records, and the messages they encode."""
 
-    values: list[bytes]
+    encoded: BatchBuilder
     messages: list[Any]
+
+    @classmethod
+    def of(
+        cls, records: Sequence[tuple[Any, int]], now: Millis
+    ) -> "Generator[int, None, OwnRecords]":
+        """Encode (message, version)s in pieces; yields 1 after each.
+
+        Raises:
+            KafkaError: RECORD_LIST_TOO_LARGE.
+        """
+        encoded, size = BatchBuilder(), 0
+        for message, version in records:
+            value = encode_metadata_record(message, version)
+            encoded.append(now, None, value)
+            size += len(value)
+            yield 1
+        if size > BATCH_BYTES_MAX:
+            wrong = f"{size} bytes exceed {BATCH_BYTES_MAX}"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, wrong)
+        return cls(encoded, [message for message, _ in records])
 
 
 class LogWriter:
@@ -109,8 +134,8 @@ class LogWriter:
 
     def _append_own(self, batch: events.LogBatch) -> None:
         payload, now = batch.payload, self._clock.wall_ms()
-        values = payload.values if isinstance(payload, OwnRecords) else []
-        raw = log_records.encode_batch(batch, values, now)
+        records = payload.encoded if isinstance(payload, OwnRecords) else BatchBuilder()
+        raw = log_records.encode_batch(batch, records, now)
         self._log.append(raw)
         if not isinstance(payload, OwnRecords):
             self._urgent.set()

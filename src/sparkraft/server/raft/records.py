@@ -1,6 +1,6 @@
 """Translates the core's batches, control records and voters to and from bytes on disk."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset, Uuid
@@ -124,7 +124,7 @@ def snapshot_controls(kraft_version: int, voters: VoterSet) -> list[tuple[Contro
     ]
 
 
-def encode_batch(batch: LogBatch, records: Iterable[bytes], now: Millis) -> bytes:
+def encode_batch(batch: LogBatch, records: BatchBuilder, now: Millis) -> bytes:
     """The bytes of a batch of our own: its control records, or `records`."""
     if batch.controls:
         return control_batch(
@@ -133,10 +133,8 @@ def encode_batch(batch: LogBatch, records: Iterable[bytes], now: Millis) -> byte
             base_offset=batch.base_offset,
             leader_epoch=batch.epoch,
         )
-    builder = BatchBuilder(base_offset=batch.base_offset, leader_epoch=batch.epoch)
-    for record in records:
-        builder.append(now, None, record)
-    return builder.build()
+    records.place(base_offset=batch.base_offset, leader_epoch=batch.epoch)
+    return records.build()
 
 
 def _decode_control(kind: ControlType, value: bytes) -> ControlRecord | None:

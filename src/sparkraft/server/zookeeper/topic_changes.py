@@ -115,7 +115,8 @@ class TopicChanges:
         self, call: "Call[k19.CreateTopicsRequest]"
     ) -> k19.CreateTopicsResponse:
         """Create topics; a result for each."""
-        decision = topics.create_topics(self.context, call)
+        turn = self._env.turn(self._env.work_max.partitions)
+        decision = await turn.carry_out(topics.create_topics(self.context, call))
         failures: dict[str, KafkaError] = {}
         created: list[NewTopic] = []
         client = self._session.client
@@ -184,7 +185,8 @@ class TopicChanges:
     ) -> "k37.CreatePartitionsResponse":
         """Add partitions to topics; a result for each."""
         image = self._images.image
-        decision = topics.create_partitions(self.context, call)
+        turn = self._env.turn(self._env.work_max.partitions)
+        decision = await turn.carry_out(topics.create_partitions(self.context, call))
         response: k37.CreatePartitionsResponse = decision.response
         results = {each.name: each for each in response.results}
         grown: list[NewTopic] = []
