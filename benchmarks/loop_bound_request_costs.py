@@ -3,6 +3,7 @@
 # ruff: noqa: SLF001 (pieces of work are mostly private)
 
 import asyncio
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -45,11 +46,15 @@ from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequ
 from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.validate import Origin
+from sparkraft.server import env
 from sparkraft.server.api import k24_add_partitions_to_txn
 from sparkraft.server.broker import client_telemetry, otlp_points
 from sparkraft.server.coordinator import broker_batches, marker_log, marker_sender
 from sparkraft.server.coordinator.marker_log import Marker
+from sparkraft.server.env import SystemClock, SystemNetwork
 from sparkraft.server.network import calls, slices
+from sparkraft.server.network.listener import Limits, Listener
+from sparkraft.server.network.loop_budget import LoopBudget
 
 PARTITIONS = 100_000
 """Of one transaction: half of what a record of 1 MB has room for."""
@@ -309,7 +314,43 @@ def frame_of(request: Any, version: int) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+def accept() -> Costs:
+    """The longest iteration while a burst of connections is accepted."""
+    return {f"accept {env.ACCEPTED_AT_ONCE} connections": asyncio.run(_accept())}
+
+
+async def _accept() -> float:
+    clock, count = SystemClock(), 8 * env.ACCEPTED_AT_ONCE
+    listener = Listener(
+        "PLAINTEXT",
+        controller_listener=False,
+        limits=Limits(
+            connections_max=count,
+            connections_per_ip_max=count,
+            request_bytes_max=1 << 20,
+            idle_ms_max=-1,
+        ),
+        clock=clock,
+        budget=LoopBudget(clock),
+        on_invariant_broken=print,
+    )
+    await listener.bind(SystemNetwork(), "127.0.0.1", 0)
+    await listener.serve(None)
+    clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(count)]
+    longest = 0.0
+    with without_collection():
+        while listener.connections < count:
+            begun = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, (time.thread_time() - begun) * 1000)
+    for client in clients:
+        client.close()
+    await listener.close()
+    return longest
+
+
 COSTS: dict[str, Callable[[], Costs]] = {
+    "server.env.ACCEPTED_AT_ONCE": accept,
     "server.network.calls.WHOLE_ELEMENTS_MAX": decode_produce,
     "server.api.k24_add_partitions_to_txn.FEW": add_few_partitions,
     "server.coordinator.marker_log.MARKERS_PER_SLICE": append_markers,

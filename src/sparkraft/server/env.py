@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparkraft.base.env import no_faults
 from sparkraft.base.ids import Millis
-from sparkraft.base.loop_work import LOOP_WORK_MAX, WorkMax
+from sparkraft.base.loop_work import LOOP_WORK_MAX, LoopBound, WorkMax
 from sparkraft.server.loop_turns import LoopTurns, Turn
 from sparkraft.server.record_threads import RecordThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from socket import socket
 
     from sparkraft.base.env import Clock, Entropy, FaultPoint
     from sparkraft.storage.disk import Disk
@@ -81,6 +82,51 @@ class Network(Protocol):
         ...
 
 
+ACCEPTED_AT_ONCE: LoopBound = 32
+"""Connections that a listener accepts in one event-loop iteration: 0.1 ms each."""
+
+BACKLOG = 1_024
+"""Connections that the kernel keeps until they are accepted."""
+
+
+class SystemServer(asyncio.AbstractServer):
+    """asyncio's server, which accepts as many connections at once as its backlog.
+
+    The kernel's backlog is set here.
+    """
+
+    def __init__(self, server: asyncio.Server) -> None:
+        """Take over a server that does not accept yet."""
+        self._server = server
+
+    @property
+    def sockets(self) -> "tuple[socket, ...]":
+        """The listening sockets."""
+        return self._server.sockets
+
+    async def start_serving(self) -> None:
+        """Accept connections."""
+        await self._server.start_serving()
+        for listening in self.sockets:
+            with listening.dup() as same:
+                same.listen(BACKLOG)
+
+    def close(self) -> None:
+        self._server.close()
+
+    async def wait_closed(self) -> None:
+        await self._server.wait_closed()
+
+    async def serve_forever(self) -> None:
+        await self._server.serve_forever()
+
+    def is_serving(self) -> bool:
+        return self._server.is_serving()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._server.get_loop()
+
+
 class SystemNetwork:
     """The running asyncio loop's sockets."""
 
@@ -88,9 +134,10 @@ class SystemNetwork:
         self, factory: "Callable[[], asyncio.Protocol]", host: str | None, port: int
     ) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(
-            factory, host, port, backlog=1024, reuse_address=True, start_serving=False
+        server = await loop.create_server(
+            factory, host, port, backlog=ACCEPTED_AT_ONCE, reuse_address=True, start_serving=False
         )
+        return SystemServer(server)
 
     async def connect(
         self, factory: "Callable[[], asyncio.Protocol]", host: str, port: int
