@@ -8,6 +8,7 @@ from sparkraft.security import acl_index, client_quotas, plain, standard_authori
 from sparkraft.security.acls import Acl, AclPermissionType, PatternType
 from sparkraft.security.authenticator import Authenticator
 from sparkraft.security.client_quotas import ClientQuotas
+from sparkraft.security.leaky_bucket import LeakyBucket
 from sparkraft.security.plain import PlainServer
 from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.security.scram import ScramServer
@@ -250,7 +251,7 @@ def _another_user_takes_over() -> Patches:
 
 @_plant("a client over its quota need not wait", "A3")
 def _no_throttle() -> Patches:
-    return [(client_quotas.WindowedRate, "throttle_ms", lambda self, limit, now: 0)]
+    return [(LeakyBucket, "add", lambda self, amount, per_second, burst, now: 0)]
 
 
 @_plant("each client id of a user has the user's quota for itself", "A3")
@@ -266,13 +267,15 @@ def _a_bucket_for_each_client_id() -> Patches:
 
 @_plant("bytes that exceed a quota are not recorded", "A3")
 def _what_exceeds_is_forgotten() -> Patches:
-    original = client_quotas.WindowedRate.record
+    original = LeakyBucket.add
 
-    def record(self: Any, amount: float, now: int) -> None:
-        if self.throttle_ms(10_000, now) == 0:
-            original(self, amount, now)
+    def add(self: Any, amount: float, per_second: float, burst: float, now: int) -> int:
+        wait = original(self, amount, per_second, burst, now)
+        if wait:
+            original(self, -amount, per_second, burst, now)
+        return wait
 
-    return [(client_quotas.WindowedRate, "record", record)]
+    return [(LeakyBucket, "add", add)]
 
 
 @_plant("the time of requests is recorded in seconds, not in percent", "A3")

@@ -1,11 +1,9 @@
-"""Byte rates of clients against their quotas, and how long a client must wait (KIP-55, KIP-219).
+"""Quotas of clients, and how long those above them must wait (KIP-55, KIP-124, KIP-219).
 
-    windows   |  1 s: 8 MB  |  1 s: 12 MB  | … |  now: 2 MB     quota.window.num of them
-
-A rate is the bytes of the windows, divided by the time since the oldest began, at least all windows
-but one. So a client that was idle may send for ten seconds at once. Bytes are recorded first: the
-request that exceeds the quota is served, and its client then waits until the rate has dropped to
-the quota. The arithmetic is that of Kafka's Rate and QuotaUtils.
+Amounts are recorded first: the request that exceeds the quota is served, and its client then waits.
+A client that was idle may take ten seconds of its quota at once, quota.window.num windows but one,
+as in Kafka; from then on its quota (`leaky_bucket`, in which ours differs from Kafka's). Metrics
+show rates over these windows (`windowed_rate`).
 
 Which quota is in force is in `quotas`. Not here: holding a connection up (`server.network`).
 """
@@ -17,6 +15,7 @@ from itertools import islice
 
 from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.security.connection_quotas import ConnectionQuotas, plain_address
+from sparkraft.security.leaky_bucket import LeakyBucket
 from sparkraft.security.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -45,6 +44,37 @@ Bucket = tuple[str, str | None, str | None]
 """Key of the quota, user and client id; None if clients of all users or all ids share it."""
 
 
+class ClientUse:
+    """The use of one quota, by all clients that share it.
+
+    Attributes:
+        bucket: their amounts that have not drained yet.
+        held_until: the end of the last throttle, monotonic ms.
+    """
+
+    __slots__ = ("_recent", "bucket", "held_until")
+
+    def __init__(self, *, samples: int, window_ms: int) -> None:
+        self._recent = WindowedRate(samples=samples, window_ms=window_ms)
+        self.bucket = LeakyBucket()
+        self.held_until = 0
+
+    def add(self, amount: float, per_second: float, burst: float, now: int) -> int:
+        """Add an amount, and return how long the clients must wait; see `LeakyBucket.add`."""
+        self._recent.record(amount, now)
+        throttle_ms = self.bucket.add(amount, per_second, burst, now)
+        self.held_until = now + throttle_ms
+        return throttle_ms
+
+    def release(self) -> None:
+        """End the last throttle: the quota may have changed."""
+        self.held_until = 0
+
+    def recent(self, now: int) -> float:
+        """The rate of the last windows, per second."""
+        return self._recent.per_second(now)
+
+
 class ClientQuotas:
     """The quotas of users and client ids, and the rates of a broker's clients.
 
@@ -66,9 +96,10 @@ class ClientQuotas:
         self.addresses = ConnectionQuotas(samples=samples, window_ms=window_ms)
         self._samples = samples
         self._window_ms = window_ms
+        self._burst_s = (samples - 1) * window_ms / 1000
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._known: dict[Bucket, tuple[float, Bucket] | None] = {}
-        self._rates: OrderedDict[Bucket, WindowedRate] = OrderedDict()
+        self._used: OrderedDict[Bucket, ClientUse] = OrderedDict()
 
     def update(
         self, quotas: Mapping[QuotaEntity, Mapping[str, float]]
@@ -83,8 +114,8 @@ class ClientQuotas:
             return None
         self._quotas = quotas
         self._known.clear()
-        for rate in self._rates.values():
-            rate.hold_until(0)
+        for used in self._used.values():
+            used.release()
         self.is_active = self.measures_time = True
         steps = self._look_through(quotas)
         if len(quotas) > LOOP_WORK_MAX.partitions:
@@ -116,7 +147,8 @@ class ClientQuotas:
     def record_time(self, user: str, client_id: str | None, seconds: float, now: int) -> int:
         """Add a request's time, and return how long its client must wait, in ms (KIP-124).
 
-        That is one window at most; a client above its quota then waits after each request.
+        That is one window at most; a client above its quota then waits after each request. It may
+        not wait for all that it took, so no more than a burst of that is kept against it.
         """
         percent = seconds * 100
         return min(self.record(REQUEST_PERCENTAGE, user, client_id, percent, now), self._window_ms)
@@ -127,18 +159,17 @@ class ClientQuotas:
         if found is None:
             return 0
         limit, bucket = found
-        rate = self._rates.get(bucket)
-        if rate is None:
-            rate = self._rates[bucket] = WindowedRate(
-                samples=self._samples, window_ms=self._window_ms
-            )
-            if len(self._rates) > BUCKETS_MAX:
-                self._rates.popitem(last=False)
+        used = self._used.get(bucket)
+        if used is None:
+            used = self._used[bucket] = ClientUse(samples=self._samples, window_ms=self._window_ms)
+            if len(self._used) > BUCKETS_MAX:
+                self._used.popitem(last=False)
         else:
-            self._rates.move_to_end(bucket)
-        rate.record(amount, now)
-        throttle_ms = rate.throttle_ms(limit, now)
-        rate.hold_until(now + throttle_ms)
+            self._used.move_to_end(bucket)
+        burst = limit * self._burst_s
+        throttle_ms = used.add(amount, limit, burst, now)
+        if key == REQUEST_PERCENTAGE:
+            used.bucket.forgive(2 * burst)
         return throttle_ms
 
     def throttle_left(self, key: str, user: str, client_id: str | None, now: int) -> int:
@@ -147,13 +178,13 @@ class ClientQuotas:
         Its connection is held up for that time, so such a client has come on another one.
         """
         found = self.limit_of(key, user, client_id or "")
-        rate = None if found is None else self._rates.get(found[1])
-        return 0 if rate is None else max(0, rate.held_until - now)
+        used = None if found is None else self._used.get(found[1])
+        return 0 if used is None else max(0, used.held_until - now)
 
     def rates(self, count_max: int, now: int) -> list[tuple[Bucket, float]]:
         """The rates of the most recently active clients with a quota, sorted by bucket."""
-        latest = islice(reversed(self._rates.items()), count_max)
-        found = [(bucket, rate.per_second(now)) for bucket, rate in latest]
+        latest = islice(reversed(self._used.items()), count_max)
+        found = [(bucket, used.recent(now)) for bucket, used in latest]
         return sorted(found, key=lambda one: [part or "" for part in one[0]])
 
     def burst_max(self, key: str, user: str, client_id: str | None) -> int | None:
@@ -161,7 +192,7 @@ class ClientQuotas:
         found = self.limit_of(key, user, client_id or "")
         if found is None:
             return None
-        most = found[0] * (self._samples - 1) * self._window_ms / 1000
+        most = found[0] * self._burst_s
         return int(most) if most < BURST_MAX else BURST_MAX
 
     def limit_of(self, key: str, user: str, client_id: str) -> tuple[float, Bucket] | None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
-from sparkraft.security.windowed_rate import WindowedRate
+from sparkraft.security.leaky_bucket import LeakyBucket
 
 ADDRESSES_MAX = 10_000
 """Addresses with a rate; the least recently used are dropped."""
@@ -23,10 +23,10 @@ class ConnectionQuotas:
 
     def __init__(self, *, samples: int, window_ms: int) -> None:
         self.is_active = False
-        self._samples = samples
         self._window_ms = window_ms
+        self._burst_s = (samples - 1) * window_ms / 1000
         self._limits: Mapping[str | None, float] = {}
-        self._rates: OrderedDict[str, WindowedRate] = OrderedDict()
+        self._used: OrderedDict[str, LeakyBucket] = OrderedDict()
 
     def update(self, limits: Mapping[str | None, float]) -> None:
         """Use these limits of addresses from now on; rates are kept.
@@ -43,20 +43,18 @@ class ConnectionQuotas:
         limit = self._limits.get(address, self._limits.get(None))
         if limit is None:
             return 0
-        rate = self._rates.get(address)
-        if rate is None:
-            rate = self._rates[address] = WindowedRate(
-                samples=self._samples, window_ms=self._window_ms
-            )
-            if len(self._rates) > ADDRESSES_MAX:
-                self._rates.popitem(last=False)
+        bucket = self._used.get(address)
+        if bucket is None:
+            bucket = self._used[address] = LeakyBucket()
+            if len(self._used) > ADDRESSES_MAX:
+                self._used.popitem(last=False)
         else:
-            self._rates.move_to_end(address)
-        rate.record(1, now)
-        throttle_ms = min(rate.throttle_ms(limit, now), self._window_ms)
+            self._used.move_to_end(address)
+        burst = limit * self._burst_s
+        throttle_ms = bucket.add(1, limit, burst, now)
         if throttle_ms:
-            rate.record(-1, now)
-        return throttle_ms
+            bucket.add(-1, limit, burst, now)
+        return min(throttle_ms, self._window_ms)
 
 
 def plain_address(host: str) -> str:

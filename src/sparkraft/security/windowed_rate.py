@@ -18,7 +18,7 @@ def whole_ms(throttle_ms: float) -> int:
 class WindowedRate:
     """Kafka's Rate: an amount per second over a number of windows."""
 
-    __slots__ = ("_current", "_samples", "_samples_max", "_window_ms", "held_until")
+    __slots__ = ("_current", "_samples", "_samples_max", "_window_ms")
 
     def __init__(self, *, samples: int, window_ms: int) -> None:
         self._samples_max = samples + 1  # one more, which overlaps the end of the time measured
@@ -26,12 +26,6 @@ class WindowedRate:
         self._samples: list[list[float]] = []
         """[start, last event, amount]; `_current` is the one that is recorded to."""
         self._current = 0
-        self.held_until = 0
-        """The end of the last throttle, monotonic ms; `hold_until` assigns it."""
-
-    def hold_until(self, end: int) -> None:
-        """A throttle ends at `end`."""
-        self.held_until = end
 
     def record(self, amount: float, now: int) -> None:
         """Add `amount` at `now`, monotonic ms."""
@@ -53,16 +47,6 @@ class WindowedRate:
         """The rate at `now`."""
         elapsed_ms = self._elapsed_ms(now)
         return sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
-
-    def throttle_ms(self, per_second: float, now: int) -> int:
-        """How long nothing may be added for the rate to be `per_second` at most; 0: it is."""
-        elapsed_ms = self._elapsed_ms(now)
-        rate = sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
-        if rate <= per_second:
-            return 0
-        if not per_second:
-            return THROTTLE_MS_MAX
-        return whole_ms((rate - per_second) / per_second * elapsed_ms)
 
     def _elapsed_ms(self, now: int) -> int:
         """The time that the samples cover, after those without recent events are emptied."""
