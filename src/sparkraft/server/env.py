@@ -167,6 +167,7 @@ class Env:
         shares_time: whether a busy loop waits for work on folders (`thread_share`).
         work_max: units of work in one slice on the event loop.
         turns: the slices that wait for theirs.
+        thread_s: returns the processor time of the calling thread in seconds; a simulator has none.
     """
 
     clock: "Clock"
@@ -181,6 +182,7 @@ class Env:
     shares_time: bool = False
     work_max: WorkMax = LOOP_WORK_MAX
     turns: LoopTurns = field(default_factory=LoopTurns)
+    thread_s: "Callable[[], float]" = float
 
     def turn(self, units_max: int) -> Turn:
         """Begin long work on the event loop, of at most `units_max` units a slice."""
@@ -231,4 +233,5 @@ def real_env() -> Env:
         record_threads=RecordThreads(record_thread_count(os.cpu_count() or 1)),
         breathe=partial(time.sleep, BREATH_S),
         shares_time=True,
+        thread_s=time.thread_time,
     )

@@ -39,7 +39,7 @@ class NodeListeners:
         self._config = config
         self._monitor = monitor
         self._env = env
-        self._budget = LoopBudget(env.clock)
+        self._budget = LoopBudget(env.clock, env.thread_s)
         self._gathering = Gathering(self._budget)
         self.all: list[Listener] = []
         self.ports: dict[str, int] = {}

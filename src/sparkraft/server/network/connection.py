@@ -40,9 +40,8 @@ from sparkraft.server.network.quota_meter import (
 )
 from sparkraft.server.network.refusals import log_bad_length, log_malformed, log_unserved
 from sparkraft.server.network.request_time import (
-    LoopTime,
+    TimeBesideRequests,
     charge_forwarded,
-    record_overhead,
     record_rest,
 )
 from sparkraft.server.network.responses import RUN_BYTES_MAX, ResponseQueue
@@ -76,6 +75,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_beside",
         "_calls",
         "_closed",
         "_deferred",
@@ -83,11 +83,9 @@ class Connection(asyncio.Protocol):
         "_frame_size",
         "_gate",
         "_handled",
-        "_metered",
         "_mute_timer",
         "_name",
         "_node",
-        "_overhead",
         "_queue_ms",
         "_queued_ms",
         "_reader",
@@ -131,10 +129,7 @@ class Connection(asyncio.Protocol):
         """How long those of this run have waited."""
         self._gate: SaslGate | None = None
         """Takes the frames until the client has authenticated, and all if its session expires."""
-        self._metered: RequestContext | None = None
-        """The last request whose time was measured."""
-        self._overhead: LoopTime | None = None
-        """The time of this run beside its requests, such as its write."""
+        self._beside = TimeBesideRequests(listener.wakes)
         self._mute_timer: asyncio.TimerHandle | None = None
         """Ends the time in which a quota holds the client up."""
         self._node = listener.node
@@ -269,7 +264,7 @@ class Connection(asyncio.Protocol):
             return
         self._running = True
         if self.listener.quotas.measures_time:
-            self._overhead = LoopTime(asyncio.get_running_loop().time)
+            self._beside.start()
         try:
             self._run_frames()
         except BadLengthError as error:
@@ -277,19 +272,12 @@ class Connection(asyncio.Protocol):
         finally:
             self._running = False
         self._flush()
-        if self._overhead is not None:
-            self._record_overhead(self._overhead)
+        if self._beside.is_on:
+            self._beside.stop(self.listener.quotas, self.listener.clock.mono_ms())
         elapsed_ms = self.listener.clock.mono_ms() - self.last_active_ms
         self._count_handled(elapsed_ms)
         if elapsed_ms >= LONG_PIECE_MS:
             self.listener.monitor.on_piece(elapsed_ms, self.describe_last(self._route))
-
-    def _record_overhead(self, overhead: LoopTime) -> None:
-        """Record it for the client of the last request, like Kafka's time of network threads."""
-        self._overhead = None
-        if self._metered is not None:
-            record_overhead(self.listener.quotas, self._metered, overhead)
-            self._metered = None
 
     def describe_last(self, route: Route | None) -> "Callable[[], str]":
         """A function that names the last request, of `route`, for the log."""
@@ -427,13 +415,13 @@ class Connection(asyncio.Protocol):
             and not self.listener.request_log.is_on
             and (not self.listener.quotas.is_active or self._is_unlimited(frame[10:id_end]))
         ):
-            if self._overhead is not None:
-                self._overhead.end()
+            if self._beside.is_on:
+                self._beside.leave()
             response = route.fast(self._node, version, body, session)
             if type(response) is bytes and not self._responses.pending:
                 self._responses.add_small(route, correlation_id, response)
-                if self._overhead is not None:
-                    self._overhead.begin()
+                if self._beside.is_on:
+                    self._beside.come_back()
                 return
         context = RequestContext(
             key,
@@ -449,9 +437,9 @@ class Connection(asyncio.Protocol):
             self._calls.call(route, context, body)
         else:
             self._calls.respond(route, context, None, response)
-        if self._overhead is not None:
+        if self._beside.is_on:
             record_rest(self.listener.quotas, context)
-            self._overhead.begin()
+            self._beside.come_back()
 
     def _is_unlimited(self, client_id: memoryview) -> bool:
         name = self._routes.client_id(bytes(client_id))
@@ -486,11 +474,8 @@ class Connection(asyncio.Protocol):
     def _meter(self, route: Route, context: RequestContext, size: int) -> None:
         quotas = self.listener.quotas
         if quotas.is_active and (self._gate is None or not self._gate.is_authenticating):
-            if self._overhead is not None:
-                self._overhead.end()
-                client = context.principal.name, context.client_id
-                context.measure_time(LoopTime(asyncio.get_running_loop().time, client))
-                self._metered = context
+            if self._beside.is_on:
+                self._beside.measure(context)
             context.throttle_by(throttle_of_request(quotas, route, context, size))
             self.mute(context.throttle_ms)
 

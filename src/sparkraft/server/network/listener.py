@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.server.api.registry import Steps
     from sparkraft.server.env import Network
+    from sparkraft.server.network.loop_wakes import LoopWakes
     from sparkraft.server.network.tls import ListenerTls
     from sparkraft.server.sasl_config import ListenerSasl
 
@@ -192,6 +193,11 @@ class Listener:
     def response_room(self) -> int:
         """Bytes of records that the next response should have at most (`response_memory`)."""
         return self.response_memory.room
+
+    @property
+    def wakes(self) -> "LoopWakes":
+        """Of the node's event loop."""
+        return self._budget.wakes
 
     @property
     def in_line(self) -> int:

@@ -10,8 +10,11 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.server.network.loop_load import LoopLoad
+from sparkraft.server.network.loop_wakes import LoopWakes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.base.env import Clock
 
 ITERATION_MS_MAX = 8
@@ -31,9 +34,17 @@ class LoopBudget:
         slices: how many slices of requests' work have run (`slices`).
         slice_units_max: the units of the largest one.
         load: how busy the loop is.
+        wakes: measures the time between two pieces of clients' work.
     """
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: "Clock", thread_s: "Callable[[], float]" = float) -> None:
+        """Nothing waits.
+
+        Args:
+            clock: the node's.
+            thread_s: `Env.thread_s`.
+        """
+        self.wakes = LoopWakes(thread_s)
         self.slices = 0
         self.slice_units_max = 0
         self.load = LoopLoad(clock)

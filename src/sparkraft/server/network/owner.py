@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.dispatch import Routes
     from sparkraft.server.network.gathering import Gathering
+    from sparkraft.server.network.loop_wakes import LoopWakes
     from sparkraft.server.network.request_log import RequestLog
     from sparkraft.server.network.request_memory import RequestMemory
     from sparkraft.server.network.sasl_gate import SaslGate
@@ -35,6 +36,11 @@ class ConnectionOwner(Protocol):
     quotas: "ClientQuotas"
     request_log: "RequestLog"
     gathering: "Gathering"
+
+    @property
+    def wakes(self) -> "LoopWakes":
+        """Measures the wakes of the event loop."""
+        ...
 
     @property
     def response_room(self) -> int:

@@ -6,7 +6,8 @@
 100 % is the event loop's whole time, as it is one thread's in Kafka; work of other threads, such as
 reads of cold records, is not counted. As in Kafka, the throttle is decided before the response is
 encoded, is at most one window, and what the response itself takes counts afterwards, with the work
-of the connection beside its requests: framing and the write. Exempt are requests of nodes, which
+of the connection beside its requests: waking up for it (`loop_wakes`), framing, the write, and what
+it does with requests that arrive during a throttle. Exempt are requests of nodes, which
 need CLUSTER_ACTION, and fetches of replicas, unless they are denied; requests before
 authentication; and Produce without acks. Kafka exempts fewer requests of nodes (not heartbeats, for
 example), so a quota of all users can fence brokers there. It exempts denied fetches of replicas.
@@ -17,6 +18,7 @@ broker's connection is never throttled for it: it carries the requests of all it
 Not here: rates and quotas (`security.client_quotas`), bytes (`quota_meter`).
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.network.dispatch import Route
+    from sparkraft.server.network.loop_wakes import LoopWakes
 
 
 Client = tuple[str, str | None]
@@ -43,11 +46,14 @@ class LoopTime:
         is_charged: its throttle is decided; further time counts in those of later requests.
     """
 
-    __slots__ = ("_clock", "_seconds", "_since", "client", "error", "is_charged")
+    __slots__ = ("_clock", "_seconds", "_since", "_wakes", "client", "error", "is_charged")
 
-    def __init__(self, clock: Callable[[], float], client: Client = ("", None)) -> None:
+    def __init__(
+        self, clock: Callable[[], float], wakes: "LoopWakes", client: Client = ("", None)
+    ) -> None:
         """Begin the first piece; `clock` returns seconds."""
         self._clock = clock
+        self._wakes = wakes
         self._seconds = 0.0
         self._since: float | None = clock()
         self.client = client
@@ -66,6 +72,11 @@ class LoopTime:
         if self._since is not None:
             self._seconds += self._clock() - self._since
             self._since = None
+            self._wakes.end()
+
+    def add(self, seconds: float) -> None:
+        """Add time that was measured elsewhere."""
+        self._seconds += seconds
 
     def fail(self, error: ErrorCode) -> None:
         """The request failed as a whole."""
@@ -85,6 +96,64 @@ class LoopTime:
             self._since = now
         seconds, self._seconds = self._seconds, 0.0
         return seconds
+
+
+class TimeBesideRequests:
+    """The time of a connection's runs without that of its requests.
+
+    It counts for the client of the last request, unless that is exempt, like the time of Kafka's
+    network threads.
+
+    Attributes:
+        is_on: a run is measured.
+    """
+
+    __slots__ = ("_last", "_payer", "_time", "_wakes", "is_on")
+
+    def __init__(self, wakes: "LoopWakes") -> None:
+        self.is_on = False
+        self._wakes = wakes
+        self._time: LoopTime | None = None
+        self._last: RequestContext | None = None
+        """The last request of this run."""
+        self._payer: Client | None = None
+
+    def start(self) -> None:
+        """A run begins."""
+        self.is_on = True
+        self._time = LoopTime(asyncio.get_running_loop().time, self._wakes)
+        self._time.add(self._wakes.take())
+
+    def leave(self) -> None:
+        """A request begins, whose time is not beside it."""
+        if self._time is not None:
+            self._time.end()
+
+    def come_back(self) -> None:
+        """The request has been handled, or waits."""
+        if self._time is not None:
+            self._time.begin()
+
+    def measure(self, context: "RequestContext") -> None:
+        """The request that begins is measured, for its sender."""
+        self.leave()
+        client = context.principal.name, context.client_id
+        context.measure_time(LoopTime(asyncio.get_running_loop().time, self._wakes, client))
+        self._last = context
+
+    def stop(self, quotas: "ClientQuotas", now: int) -> None:
+        """The run ends at `now`, monotonic ms."""
+        self.is_on = False
+        time, self._time = self._time, None
+        if time is None:
+            return
+        time.end()
+        if self._last is not None:
+            loop_time = self._last.loop_time
+            self._payer = None if loop_time is None else loop_time.client
+            self._last = None
+        if self._payer is not None:
+            quotas.record_time(*self._payer, time.take(), now)
 
 
 class Metered(Coroutine[Any, Any, Any]):
@@ -176,15 +245,6 @@ def record_rest(quotas: "ClientQuotas", context: "RequestContext") -> None:
         user, client_id = time.client
         now = context.connection.listener.clock.mono_ms()
         quotas.record_time(user, client_id, time.take(), now)
-
-
-def record_overhead(quotas: "ClientQuotas", context: "RequestContext", overhead: LoopTime) -> None:
-    """Record what a connection took beside its requests, unless the last of them is exempt."""
-    time = context.loop_time
-    if time is not None:
-        user, client_id = time.client
-        now = context.connection.listener.clock.mono_ms()
-        quotas.record_time(user, client_id, overhead.take(), now)
 
 
 def _is_exempt(
