@@ -13,7 +13,9 @@ import pytest
 from sparkraft.server.network.sending import (
     COPIED_BYTES_MAX,
     PIECE_BYTES,
+    TLS_BYTES_MAX,
     SocketSender,
+    TlsSender,
     TransportSender,
     join_front,
     sender_of,
@@ -179,7 +181,7 @@ def test_parts_of_files_go_to_plain_sockets_alone() -> None:
     def nothing() -> None: ...
 
     sender = sender_of(Tls(), nothing, nothing)
-    assert isinstance(sender, TransportSender)
+    assert isinstance(sender, TlsSender)
     assert not sender.takes_views
 
 
@@ -220,3 +222,43 @@ def test_a_transport_gets_pieces_in_order_and_as_it_has_room() -> None:
     sender.close()
     assert transport.closed
     assert transport.pieces[-1] == b"last"
+
+
+class Gathered(asyncio.Transport):
+    """Takes several pieces at once, and becomes full when it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.taken = b""
+        self.full_after = 0
+        self.sender: TlsSender | None = None
+
+    def writelines(self, list_of_data: Any) -> None:
+        data = b"".join(list_of_data)
+        self.sizes.append(len(data))
+        self.taken += data
+        if self.full_after == len(self.sizes):
+            assert self.sender is not None
+            self.sender.pause()
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_tls_gets_more_at_once_as_long_as_its_peer_keeps_up() -> None:
+    transport = Gathered()
+    transport.sender = sender = TlsSender(transport)
+    whole = bytes(range(256)) * 4096
+    sender.send([b"head", whole], 4 + len(whole))
+    assert transport.sizes[:3] == [PIECE_BYTES, 2 * PIECE_BYTES, TLS_BYTES_MAX]
+    assert max(transport.sizes) == TLS_BYTES_MAX
+    assert sender.unsent == 0
+    transport.sizes.clear()
+    transport.full_after = 1
+    sender.send([whole], len(whole))
+    assert transport.sizes == [TLS_BYTES_MAX]
+    assert sender.unsent == len(whole) - TLS_BYTES_MAX
+    sender.resume()
+    assert transport.sizes[1] == PIECE_BYTES, "it copies what waits"
+    assert transport.taken == b"head" + whole + whole

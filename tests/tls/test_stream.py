@@ -13,7 +13,12 @@ from sparkraft.security.tls_settings import read_tls_settings
 from sparkraft.tls import stream as tls_stream
 from sparkraft.tls.contexts import client_context, server_context
 from sparkraft.tls.dialing import TlsDialer
-from sparkraft.tls.stream import TlsFailedError, TlsSide, TlsStream
+from sparkraft.tls.stream import (
+    PIECE_BYTES,
+    TlsFailedError,
+    TlsSide,
+    TlsStream,
+)
 from tests.support.certificates import Authority, pem_configs
 
 PATIENCE_S = 60
@@ -215,6 +220,27 @@ def test_a_peer_that_does_not_read_pauses_the_writer(authority: Authority):
                 await asyncio.sleep(0)
             assert echo.transport.get_write_buffer_size() > 0
             assert len(peer.received) <= 1 << 20
+
+    run(work)
+
+
+def test_a_small_part_is_sent_with_the_next_one(authority: Authority):
+    """Each call wakes the peer."""
+    of_server, of_client = contexts(authority)
+    sent: list[int] = []
+
+    async def work() -> None:
+        async with Server(of_server) as server:
+            peer = await dial(server, of_client)
+            await until(lambda: server.peers)
+            raw, original = peer.transport._raw, peer.transport._raw.write
+            raw.write = lambda data: (sent.append(len(data)), original(data))
+            parts = [b"head", bytes(2 * PIECE_BYTES), b"tail"]
+            peer.transport.writelines(parts)
+            assert len(sent) == 3
+            assert min(sent[:2]) > PIECE_BYTES
+            await until(lambda: len(server.peers[0].received) == 2 * PIECE_BYTES + 8)
+            assert server.peers[0].received == b"".join(parts)
 
     run(work)
 

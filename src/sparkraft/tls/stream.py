@@ -33,7 +33,7 @@ RECORD_BYTES = 16 * 1024
 """The longest plaintext of a TLS record; one read from OpenSSL returns at most a record."""
 
 PIECE_BYTES: LoopBound = 64 * 1024
-"""Plaintext encrypted at once: larger pieces leave the processor's cache before they are sent."""
+"""Plaintext encrypted and sent at once: larger pieces leave the processor's cache before that."""
 
 HANDSHAKE_S_MAX = 30.0
 """The peer must finish its handshake within this time; reading may be paused meanwhile."""
@@ -178,19 +178,24 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and send `data`; nothing is sent any more once the stream is closing."""
-        if self._state is not _State.OPEN:
-            return
-        view = memoryview(data)
-        try:
-            for at in range(0, len(view), PIECE_BYTES):
-                self._tls.write(view[at : at + PIECE_BYTES])
-                self._raw.write(self._outgoing.read())
-        except ssl.SSLError as error:
-            self._fail(_reason(error))
+        self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Encrypt and send the parts."""
-        self.write(b"".join(list_of_data))
+        """Encrypt and send the parts; a small one leaves with the next one, uncopied."""
+        if self._state is not _State.OPEN:
+            return
+        encrypt, outgoing = self._tls.write, self._outgoing
+        try:
+            for data in list_of_data:
+                view = memoryview(data)
+                for at in range(0, len(view), PIECE_BYTES):
+                    encrypt(view[at : at + PIECE_BYTES])
+                    if outgoing.pending >= PIECE_BYTES:
+                        self._raw.write(outgoing.read())
+            if outgoing.pending:
+                self._raw.write(outgoing.read())
+        except ssl.SSLError as error:
+            self._fail(_reason(error))
 
     def pause_reading(self) -> None:
         """Stop `data_received`; all decrypted bytes were delivered already."""
@@ -277,7 +282,10 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             while chunk := self._tls.read(RECORD_BYTES):
                 chunks.append(chunk)
-            ended = True
+                if not (self._incoming.pending or self._tls.pending()):
+                    break  # cheaper than the exception
+            else:
+                ended = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:

@@ -2,8 +2,8 @@
 
 An asyncio transport copies the bytes its socket does not accept at once. On a plain socket, the
 responses are therefore written here, with `writev`, and the rest waits uncopied until there is room
-(`SocketSender`). With something in between (TLS, a simulated network) the transport gets them piece
-by piece (`TransportSender`).
+(`SocketSender`). With something in between the transport gets them piece by piece: a simulated
+network (`TransportSender`), or TLS (`TlsSender`).
 
 Mapped parts of files (`storage.disk`) are only given to plain sockets: if the file has been
 truncated, the kernel refuses to read them and the connection is closed, as in Kafka; reading them
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 * 1024
 """Bytes given to a transport at once: it copies those the socket does not accept."""
+
+TLS_BYTES_MAX = 256 * 1024
+"""The same for TLS, as long as its peer keeps up."""
 
 _SMALL_BYTES = 32 * 1024
 """Parts below it are joined with small neighbors: a copy is cheaper than another buffer. Mapped
@@ -307,23 +310,66 @@ class TransportSender(Sender):
             self._transport.write(piece)
 
 
-def _next_piece(backlog: deque[Any]) -> Any:
+class TlsSender(TransportSender):
+    """Hands responses to a TLS stream, several pieces at once.
+
+    A small part in front of a large one is sent together with it, and wakes the peer only once. As
+    the transport copies what the socket does not take, a peer that does not keep up gets one piece
+    at once.
+    """
+
+    __slots__ = ("_bytes_max",)
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        """Write to `transport`, a TLS stream."""
+        super().__init__(transport)
+        self._bytes_max = PIECE_BYTES
+
+    def pause(self) -> None:
+        """See `Sender.pause`."""
+        super().pause()
+        self._bytes_max = PIECE_BYTES
+
+    def _drain(self) -> None:
+        while self.backlog and not self._paused:
+            if self._transport.is_closing():
+                self.drop()
+                return
+            pieces, size = self._next_pieces()
+            self.unsent -= size
+            self._bytes_max = min(2 * self._bytes_max, TLS_BYTES_MAX)
+            self._transport.writelines(pieces)  # may pause
+
+    def _next_pieces(self) -> tuple[list[Any], int]:
+        """Take the pieces that are sent at once from the front of the backlog, and their bytes."""
+        pieces: list[Any] = []
+        left = self._bytes_max
+        while self.backlog and left > 0:
+            piece = _next_piece(self.backlog, left)
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces, self._bytes_max - left
+
+
+def _next_piece(backlog: deque[Any], bytes_max: int = PIECE_BYTES) -> Any:
     """Take what a transport gets next from the front of a `backlog` that isn't empty."""
     front = backlog[0]
     if len(front) < _SMALL_BYTES and len(backlog) > 1:
         front = join_front(backlog)[0]
-    if len(front) <= PIECE_BYTES:
+    if len(front) <= bytes_max:
         return backlog.popleft()
     view = memoryview(front)
-    backlog[0] = view[PIECE_BYTES:]
-    return view[:PIECE_BYTES]
+    backlog[0] = view[bytes_max:]
+    return view[:bytes_max]
 
 
 def sender_of(
     transport: asyncio.Transport, on_room: Callable[[], None], on_unreadable: Callable[[], None]
 ) -> Sender:
     """The sender for a transport: itself on a plain socket, else through the transport."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return TlsSender(transport)
     socket = transport.get_extra_info("socket")
-    if socket is None or transport.get_extra_info("sslcontext") is not None:
+    if socket is None:
         return TransportSender(transport)
     return SocketSender(transport, int(socket.fileno()), on_room, on_unreadable)
