@@ -39,8 +39,8 @@ from sparkraft.security.standard_authorizer import CLASS_NAME
 from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import served_apis
 from tests.interop.authorization.table import Row, User, rows
+from tests.interop.differential.comparing import differences
 from tests.interop.differential.normalise import normalise
-from tests.interop.differential.test_same_answers import differences
 from tests.interop.differential.world import World, fit
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import accepts, lasting_ports, wait_until
