@@ -225,6 +225,10 @@ class Controller:
             return Decision(response=False)
         return (yield from replication.elect_uncleanly_where_allowed(self.context))
 
+    def elect_after_copy(self) -> Steps[Decision]:
+        """Elect leaders of copied partitions; the response is True if more may need it."""
+        return replication.elect_after_copy(self.context)
+
     def remove_expired_tokens(self, wall_ms: int) -> Decision:
         """Remove delegation tokens that have expired; the response is True if more may have."""
         if self._tokens is not None:

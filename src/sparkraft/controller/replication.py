@@ -328,6 +328,7 @@ def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest])
 _REQUESTED_PREFERRED = Cause(CauseKind.PREFERRED, "a preferred election was requested")
 _REQUESTED_UNCLEAN = Cause(CauseKind.UNCLEAN, "an unclean election was requested")
 _BALANCE = Cause(CauseKind.PREFERRED, "the periodic preferred-leader check")
+_COPIED = Cause(CauseKind.RETURNED, "the broker was live before the migration from ZooKeeper")
 _CHECK = Cause(CauseKind.UNCLEAN, "the periodic check for partitions without a leader")
 
 _PREFERRED_TEXT = "The preferred leader was not available."
@@ -361,7 +362,7 @@ def balance_leaders(context: DecisionContext) -> Steps[Decision]:
     return _periodic(
         context,
         lambda _, partition: partition.leader != partition.preferred_leader,
-        Target(kind=ElectionKind.PREFERRED, cause=_BALANCE),
+        lambda _: Target(kind=ElectionKind.PREFERRED, cause=_BALANCE),
     )
 
 
@@ -372,19 +373,33 @@ def elect_uncleanly_where_allowed(context: DecisionContext) -> Steps[Decision]:
         lambda topic, partition: (
             partition.leader == NO_LEADER and context.unclean_elections_allowed(topic.name)
         ),
-        Target(kind=ElectionKind.UNCLEAN, cause=_CHECK),
+        lambda _: Target(kind=ElectionKind.UNCLEAN, cause=_CHECK),
+    )
+
+
+def elect_after_copy(context: DecisionContext) -> Steps[Decision]:
+    """Elect leaders of partitions without one; the response is True if more may need it.
+
+    A broker that was unfenced before they were copied from ZooKeeper does not return again.
+    """
+    return _periodic(
+        context,
+        lambda _, partition: partition.leader == NO_LEADER,
+        lambda topic: Target(kind=_kind(context, topic), cause=_COPIED),
     )
 
 
 def _periodic(
-    context: DecisionContext, wanted: Callable[[Topic, PartitionState], bool], target: Target
+    context: DecisionContext,
+    wanted: Callable[[Topic, PartitionState], bool],
+    target_of: Callable[[Topic], Target],
 ) -> Steps[Decision]:
     changes = Changes(context)
     most = context.config.elections_per_balance_max
     for topic, index, _ in (yield from find_partitions(context.image, wanted)):
         if len(changes.records) >= most:
             break
-        changes.change(topic.id, index, target)
+        changes.change(topic.id, index, target_of(topic))
         yield CHANGE_UNITS
     return Decision(
         records=tuple(changes.records),

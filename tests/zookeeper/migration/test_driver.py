@@ -540,6 +540,26 @@ def test_a_partition_without_a_state_gets_one_in_zookeeper(tmp_path):
     run(test())
 
 
+def test_a_partition_without_a_leader_gets_one_after_the_copy(tmp_path):
+    """Its broker was unfenced before, so that it does not return afterwards."""
+
+    async def test() -> None:
+        async with migrated(tmp_path) as (cluster, broker):
+            path = "/brokers/topics/t/partitions/0/state"
+            cluster.put(path, {**cluster.read(path), "leader": -1})
+            obstacle = {"version": 1, "config": {"ssl.key.password": "x"}}
+            cluster.put("/config/brokers/1", obstacle)
+            await cluster.start()
+            await broker.start()
+            await until(lambda: 1 in cluster.image.brokers and not cluster.image.brokers[1].fenced)
+            cluster.put("/config/brokers/1", {"version": 1, "config": {}})
+            await until(lambda: cluster.state is DriverState.DUAL_WRITE)
+            await until(lambda: cluster.read(path)["leader"] == 1)
+            assert cluster.image.topic("t").partitions[0].leader_epoch == 8
+
+    run(test())
+
+
 def test_a_migration_that_was_rolled_back_is_left_alone(tmp_path):
     async def test() -> None:
         async with migrated(tmp_path) as (cluster, broker):

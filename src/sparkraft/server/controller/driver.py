@@ -274,6 +274,24 @@ class ControllerDriver:
         await self._committed_up_to(offset)
         return offset
 
+    async def elect_after_copy(self, *, epoch: LeaderEpoch) -> None:
+        """Elect leaders of partitions that a migration has copied without one.
+
+        Raises:
+            KafkaError: see `append`.
+        """
+        has_more = True
+        while has_more:
+            if self._epoch != epoch:
+                raise _deposed()
+            has_more, offset = await self._in_order(self._elect_after_copy(epoch))
+            await self._committed_up_to(offset)
+
+    def _elect_after_copy(self, epoch: LeaderEpoch) -> "Steps[tuple[bool, int]]":
+        decision = yield from self._core.elect_after_copy()
+        offset = yield from self._carry_out(decision, epoch, to_log=True)
+        return bool(decision.response), offset
+
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
         """Raise kraft.version and wait for the commit (KIP-853).
 

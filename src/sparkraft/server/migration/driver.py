@@ -370,6 +370,8 @@ class MigrationDriver:
 
     async def _synchronize(self) -> bool:
         assert self._rule is not None
+        assert self._epoch is not None
+        await self._controller.elect_after_copy(epoch=self._epoch)
         image = self._publisher.image
         self._changed = set()
         tree = await read_tree(self._session.client, on_worked=self._on_worked)
