@@ -35,7 +35,7 @@ def test_users_get_what_they_may_under_faults(seed: int) -> None:
 
 def test_everything_is_exercised_without_faults() -> None:
     counts: Counter[str] = Counter()
-    for seed in (1, 2, 3):
+    for seed in (4, 5):
         counts += check(replace(PRINCIPALS, seed=seed, faults=()))
     assert counts["logins accepted"] > 20
     assert counts["logins refused"] > 20
