@@ -6,6 +6,7 @@ from functools import wraps
 from typing import TypeVar
 
 from benchmarks.bench_node import ask
+from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k55_describe_quorum as k55
 from sparkraft.protocol.messages import k10002_describe_history as k10002
@@ -16,6 +17,9 @@ Prepared = TypeVar("Prepared")
 ROUNDS = 3
 SECONDS = 7
 """A round's probe; 2,100 probes in all rounds."""
+
+HISTORY_TRIES = 20
+"""A snapshot may let the log be cleaned while a history is read from it."""
 
 
 @dataclass
@@ -89,6 +93,10 @@ def changes_since(node: NodeProcess, offset: int) -> tuple[list[str], int]:
     """What became of the broker after `offset` of the metadata log, and the present offset."""
     request = k10002.DescribeHistoryRequest(broker_ids=[1], events_max=1_000)
     _, answer = ask(node.port, ApiKey.DESCRIBE_HISTORY, 0, request)
+    tries = 1
+    while answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and tries < HISTORY_TRIES:
+        _, answer = ask(node.port, ApiKey.DESCRIBE_HISTORY, 0, request)
+        tries += 1
     assert answer.error_code == 0, answer
     changes = answer.brokers[0].changes
     return [change.what for change in changes if change.offset > offset], answer.offset
