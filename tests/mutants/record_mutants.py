@@ -414,8 +414,8 @@ def _every_fencing_is_for_silence() -> Patches:
     original = brokers.fence
 
     def fence(changes: Any, broker: Any, *, cause: Any) -> Any:
-        told = cause._replace(text=f"broker {broker.id} sent no heartbeat for 3000 ms")
-        return original(changes, broker, cause=told)
+        silence = cause._replace(text=f"broker {broker.id} sent no heartbeat for 3000 ms")
+        return original(changes, broker, cause=silence)
 
     return [(brokers, "fence", fence)]
 

@@ -73,7 +73,7 @@ def test_time_beside_requests_is_the_last_senders_also_in_runs_without_a_request
             beside.stop(Quotas(), 0)
 
         run_for(1.0)
-        assert recorded == [], "nobody has sent a request"
+        assert recorded == [], "no client has sent a request"
         run_for(1.0, "alice")
         run_for(0.5)
         run_for(0.25, "bob")

@@ -83,7 +83,8 @@ def tasks_of_source(spark: SparkSession) -> int:
     """How many tasks a batch of a source may have by default.
 
     As many as run at once on the executors that the cluster starts with. If Spark starts more of
-    them while tasks wait (dynamic allocation), there is no bound, and a topic-partition has a task.
+    them while tasks wait (dynamic allocation), the number is unlimited: each topic-partition has a
+    task of its own.
     """
     if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return sys.maxsize

@@ -42,8 +42,8 @@ def catch_error(call: Callable[[], Response[T]], respond: Callable[[KafkaError],
 def begin(work: Coroutine[Any, Any, T]) -> Response[T]:
     """Run a coroutine up to its first wait: its result if there is none, else the rest of it.
 
-    A task takes longer than a small append. Until the first wait there is no current task, so that
-    `asyncio.timeout` fails.
+    A task takes longer than a small append. Before its first wait the work must not use
+    `asyncio.timeout`, which needs a current task.
     """
     try:
         awaited = work.send(None)
