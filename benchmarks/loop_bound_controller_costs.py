@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.loop_bound_costs import Costs, metadata_records, spent
 from sparkraft.base.ids import Uuid
+from sparkraft.base.steps import complete
 from sparkraft.controller import steps
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import RECORDS_MAX, RECORDS_PER_BATCH
@@ -47,7 +48,7 @@ def scan() -> Costs:
     image = image_of(count)
 
     def work() -> None:
-        steps.complete(steps.find_partitions(image, lambda _, partition: 1 in partition.isr))
+        complete(steps.find_partitions(image, lambda _, partition: 1 in partition.isr))
 
     return {f"find {count} of {count} partitions": spent(work)}
 

@@ -6,6 +6,7 @@ from typing import Any
 from benchmarks.loop_bound_costs import Costs, spent
 from benchmarks.loop_pieces import piece_times, without_collection
 from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.steps import complete
 from sparkraft.coordinator import timers
 from sparkraft.coordinator.group import classic_group, rebalance
 from sparkraft.coordinator.group.classic_group import ClassicGroup, subscription_topics
@@ -14,7 +15,6 @@ from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.records import decode_record_in_steps, encode_record_in_steps
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Decision, Instant
-from sparkraft.coordinator.steps import complete
 from sparkraft.coordinator.timers import Timers
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.framing import encode_versioned

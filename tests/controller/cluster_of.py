@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset, Uuid
+from sparkraft.base.steps import complete
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.call import Call
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.decision_context import ControllerConfig
-from sparkraft.controller.steps import complete
 from sparkraft.metadata.features import SUPPORTED_FEATURES
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import API_INFO, ApiKey

@@ -4,8 +4,8 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
+from sparkraft.base.steps import complete
 from sparkraft.controller.leader_election import ChosenBy
-from sparkraft.controller.steps import complete
 from sparkraft.metadata.partition_state import NO_LEADER
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k62_broker_registration as k62

@@ -6,9 +6,9 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch
+from sparkraft.base.steps import complete
 from sparkraft.controller.activation import MigrationRefusedError, check_levels, default_bootstrap
 from sparkraft.controller.controller import Controller
-from sparkraft.controller.steps import complete
 from sparkraft.metadata.image import MigrationState
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44

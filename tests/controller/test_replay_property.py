@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
+from sparkraft.base.steps import complete
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.history import History
-from sparkraft.controller.steps import complete
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.metadata.partition_state import NO_LEADER, PartitionState

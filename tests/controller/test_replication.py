@@ -4,8 +4,8 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.steps import complete
 from sparkraft.controller.leader_election import ChosenBy
-from sparkraft.controller.steps import complete
 from sparkraft.metadata.image import DIRECTORY_MIGRATING
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING
 from sparkraft.protocol.api_keys import ApiKey

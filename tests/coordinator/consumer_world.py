@@ -12,6 +12,7 @@ from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.config import Bounded, ConsumerConfig, GroupConfig
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_regex import MatchingTopics, matching
@@ -20,7 +21,7 @@ from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.records import decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Decision, Instant, MetadataDelta
-from sparkraft.coordinator.steps import Deciding, complete
+from sparkraft.coordinator.steps import Deciding
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, Topic
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.k08_offset_commit import (

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.config import ConsumerConfig
 from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberState
 from sparkraft.coordinator.group.consumer_records import member_record, subscription_of
 from sparkraft.coordinator.group.consumer_regex import matching
 from sparkraft.coordinator.group.records import decode_record, encode_record
 from sparkraft.coordinator.runtime import MetadataDelta
-from sparkraft.coordinator.steps import complete
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.config import Bounded
 from sparkraft.coordinator.group.consumer_assignors import (
     ASSIGNORS,
@@ -20,7 +21,7 @@ from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberSt
 from sparkraft.coordinator.group.consumer_reconciliation import Target, reconcile
 from sparkraft.coordinator.group.topic_hash import NO_TOPICS, TopicHashes
 from sparkraft.coordinator.group.xxh3 import xxh3_64
-from sparkraft.coordinator.steps import Steps, complete
+from sparkraft.coordinator.steps import Steps
 from sparkraft.metadata.image import EMPTY_IMAGE
 from tests.coordinator.consumer_world import topic_id, with_topic
 

@@ -12,11 +12,11 @@ from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import ConsumerConfig
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_member import MemberState
-from sparkraft.coordinator.steps import complete
 from sparkraft.metadata.image import ClusterImage, Topic
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.k11_join_group import JoinGroupResponse

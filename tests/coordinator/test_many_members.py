@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.classic_group import TOPICS_AT_ONCE, ClassicGroup
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.decision import Peer
@@ -20,7 +21,7 @@ from sparkraft.coordinator.group.records import (
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.group.states import GroupState
 from sparkraft.coordinator.runtime import Decision, Instant
-from sparkraft.coordinator.steps import PIECE_UNITS, complete, fast
+from sparkraft.coordinator.steps import PIECE_UNITS, fast
 from sparkraft.coordinator.timers import SETTLED_AT_ONCE, Timers
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.framing import encode_versioned

@@ -7,12 +7,12 @@ import pytest
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Offset, Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.describe import ListFilter
 from sparkraft.coordinator.group.records import GroupRecord, decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
-from sparkraft.coordinator.steps import complete
 from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

@@ -8,11 +8,11 @@ from hypothesis import given
 
 from sparkraft.base.errors import InvariantBroken
 from sparkraft.base.ids import Millis
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.classic_group import ClassicGroup, subscription_topics
 from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
-from sparkraft.coordinator.steps import complete
 from sparkraft.coordinator.timers import Timers
 
 KEYS = st.sampled_from([("a",), ("b",), ("c",)])

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.steps import complete
 from tests.coordinator.world import Client, World, short_ids
 from tests.support.scenario_player import check_scenario
 

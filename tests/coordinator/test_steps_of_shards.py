@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Millis, Offset, Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
 from sparkraft.coordinator.group.offsets import OffsetStore
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import Instant, MetadataDelta
-from sparkraft.coordinator.steps import PIECE_UNITS, Steps, complete
+from sparkraft.coordinator.steps import PIECE_UNITS, Steps
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from sparkraft.protocol.messages.consumer_group_records import (

@@ -11,13 +11,14 @@ from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.foreign import ForeignGroup
 from sparkraft.coordinator.group.records import decode_record, encode_record
 from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.coordinator.runtime import AppendCallback, Decision, Instant
-from sparkraft.coordinator.steps import Deciding, complete
+from sparkraft.coordinator.steps import Deciding
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,

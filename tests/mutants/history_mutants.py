@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.offsets import OffsetStore
-from sparkraft.coordinator.steps import Steps, complete
+from sparkraft.coordinator.steps import Steps
 from sparkraft.coordinator.transaction import completion
 from sparkraft.coordinator.transaction.decision import TransitionAppended
 from sparkraft.server.coordinator import marker_sender

@@ -6,7 +6,7 @@ L1 has the bounds. P13 has what is appended after a thread has prepared it.
 import asyncio
 from typing import Any
 
-from sparkraft.coordinator.steps import complete
+from sparkraft.base.steps import complete
 from sparkraft.records.batch import iter_batches
 from sparkraft.server.broker.append_queue import AppendQueue
 from sparkraft.server.broker.disk_steps import DiskSteps

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from sparkraft.base.ids import Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.consumer_member import ConsumerMember
 from sparkraft.coordinator.group.consumer_records import current_record
 from sparkraft.coordinator.group.records import encode_record as encode_group_record
-from sparkraft.coordinator.steps import complete
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.records import TransactionRecord, encode_record
 from sparkraft.coordinator.transaction.states import TransactionState

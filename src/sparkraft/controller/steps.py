@@ -36,16 +36,6 @@ PIECE_PARTITIONS: LoopBound = 256
 _SCAN_UNITS = PIECE_PARTITIONS // 16
 
 
-def complete(steps: Steps[T]) -> T:
-    """Do all the work at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 def find_partitions(
     image: ClusterImage, wanted: Callable[[Topic, PartitionState], bool], *, most: int | None = None
 ) -> Steps[list[LocatedPartition]]:

@@ -28,7 +28,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.base.placeholder_ids import is_same_topic
-from sparkraft.coordinator.steps import Deciding, Steps, complete, pieces
+from sparkraft.base.steps import complete
+from sparkraft.coordinator.steps import Deciding, Steps, pieces
 from sparkraft.metadata.image import ClusterImage, Topic
 
 R = TypeVar("R")

@@ -46,16 +46,6 @@ def begun(steps: Steps[T]) -> Deciding[T]:
     return steps
 
 
-def complete(steps: Steps[T]) -> T:
-    """Do all the work at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 def pieces(items: Iterable[A]) -> Iterator[list[A]]:
     """Cut what is iterated into runs of at most `PIECE_UNITS`."""
     rest = iter(items)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.coordinator.steps import complete
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.transaction.config import TransactionConfig
 from sparkraft.coordinator.transaction.producer_ids import check_timeout
 from sparkraft.coordinator.transaction.records import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Millis
-from sparkraft.controller.steps import complete
+from sparkraft.base.steps import complete
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k62_broker_registration as k62

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 from sparkraft.base.ids import Uuid
-from sparkraft.coordinator.steps import complete
+from sparkraft.base.steps import complete
 from sparkraft.protocol.codec import decode, decode_from, encode
 from sparkraft.protocol.messages.headers import RequestHeader
 from sparkraft.protocol.messages.k04_leader_and_isr import (

@@ -18,6 +18,7 @@ from typing import Any, assert_never
 from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
+from sparkraft.base.steps import complete
 from sparkraft.coordinator.group.classic import ClassicProtocol
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.classic_members import ClassicMembers
@@ -66,7 +67,7 @@ from sparkraft.coordinator.runtime import (
     MetadataDelta,
     ReplyTo,
 )
-from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps, begun, complete
+from sparkraft.coordinator.steps import PIECE_UNITS, Deciding, Steps, begun
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey

@@ -5,7 +5,8 @@ Specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md. A
 
 import struct
 
-from sparkraft.coordinator.steps import Steps, complete
+from sparkraft.base.steps import complete
+from sparkraft.coordinator.steps import Steps
 
 _M32 = 0xFFFFFFFF
 _M64 = 0xFFFFFFFFFFFFFFFF

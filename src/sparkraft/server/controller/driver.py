@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sparkraft.base.env import no_faults
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
+from sparkraft.base.steps import complete
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.call import Call, no_quota
 from sparkraft.controller.decision import RECORDS_PER_BATCH, Decision
-from sparkraft.controller.steps import Steps, complete
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sparkraft.controller.controller import Controller
     from sparkraft.controller.decision import VersionedRecord
     from sparkraft.controller.leader_election import Election
+    from sparkraft.controller.steps import Steps
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.loop_turns import Turn
     from sparkraft.server.raft.driver import RaftDriver

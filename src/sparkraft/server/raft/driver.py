@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
-from sparkraft.controller.steps import complete
+from sparkraft.base.steps import complete
 from sparkraft.raft import events
 from sparkraft.raft.events import LeaderAndEpoch, QuorumConfig, Ready
 from sparkraft.raft.quorum import Quorum
